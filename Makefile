@@ -1,0 +1,67 @@
+# Every target sets up what it needs; on a fresh machine start with `make demo` or `make test`.
+# Needed beforehand: python3 (3.11 or later) with venv, a C compiler, make.
+
+PYTHON ?= python3
+BIN := .venv/bin
+NATIVE := $(wildcard src/tailrace/transport/native/*.h)
+SANITIZERS := thread address undefined
+CFLAGS_STRESS := -std=c11 -O1 -g -Wall -Wextra -Wno-tsan -Isrc/tailrace/transport -pthread
+
+.PHONY: setup demo test ci lint sanitize chaos bench clean help
+
+help:
+	@echo "make demo      see it work"
+	@echo "make test      all tests, under 10 minutes on two cores"
+	@echo "make ci        lint, type-check and test: what CI runs"
+	@echo "make sanitize  the ring's C code under Thread-, Address- and UBSanitizer"
+	@echo "make bench     the benchmarks; figures land in build/bench"
+	@echo "make lint      ruff and mypy    make setup  only the environment    make clean"
+
+setup: build/.native
+
+build/.environment: pyproject.toml
+	@mkdir -p build
+	@command -v cc >/dev/null || { echo "tailrace needs a C compiler (cc), for example: apt-get install gcc"; exit 1; }
+	@if command -v uv >/dev/null; then \
+		{ [ -x $(BIN)/python ] || uv venv --quiet --python $(PYTHON) .venv; } && \
+		uv pip install --quiet --python $(BIN)/python --editable '.[dev,bench]'; \
+	else \
+		{ [ -x $(BIN)/pip ] || $(PYTHON) -m venv .venv; } && \
+		$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev,bench]'; \
+	fi
+	@touch $@
+
+build/.native: build/.environment setup.py src/tailrace/transport/ring.pyx $(NATIVE)
+	@$(BIN)/python setup.py --quiet build_ext --inplace
+	@touch $@
+
+demo: setup
+	$(BIN)/python examples/ring.py
+
+test: setup
+	$(BIN)/python -m pytest
+
+ci: lint test
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+# 35 position bits are the real thing; with 14 the positions come round every few hundred messages.
+sanitize:
+	@mkdir -p build/sanitize
+	@for sanitizer in $(SANITIZERS); do for bits in 35 14; do \
+		program=build/sanitize/ring_stress_$${sanitizer}_$$bits; \
+		$(CC) $(CFLAGS_STRESS) -fsanitize=$$sanitizer -fno-sanitize-recover=all \
+			-DRING_POSITION_BITS=$$bits tests/concurrency/ring_stress.c -o $$program || exit 1; \
+		for seed in 1 2 3; do echo "$$sanitizer: $$($$program $$seed)" || exit 1; done; \
+	done; done
+
+bench: setup
+	$(BIN)/python bench/ipc.py
+
+clean:
+	rm -rf build dist .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf src/*.egg-info src/tailrace/transport/*.so
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Moving messages: by reference in a process, by ring on a node, by TCP between nodes."""

@@ -1,0 +1,93 @@
+/* A doorbell: something to sleep on that another process can ring by name.
+ *
+ * It is a datagram socket in Linux's abstract namespace. That gives three things at once: it can
+ * stand in an epoll beside any other socket, a process needs only the name to ring it, and it is
+ * gone the moment its owner is, however the owner ends. A rung bell stays rung until it is cleared,
+ * so a ring before the sleep is never lost; ringing a rung bell does nothing.
+ *
+ * Whoever can reach the name can ring it. A needless ring costs the owner one look at its ring.
+ */
+#ifndef TAILRACE_DOORBELL_H
+#define TAILRACE_DOORBELL_H
+
+#include <errno.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define DOORBELL_NAME_BYTES 16
+
+typedef struct doorbell {
+    int fd;
+    uint8_t name[DOORBELL_NAME_BYTES];
+} doorbell;
+
+static inline socklen_t doorbell_address(const uint8_t *name, struct sockaddr_un *address) {
+    static const char prefix[] = "\0tailrace-"; /* the leading 0: the abstract namespace */
+    static const char hex[] = "0123456789abcdef";
+    char *out = address->sun_path + sizeof prefix - 1;
+    address->sun_family = AF_UNIX;
+    memcpy(address->sun_path, prefix, sizeof prefix - 1);
+    for (int i = 0; i < DOORBELL_NAME_BYTES; i++) {
+        *out++ = hex[name[i] >> 4];
+        *out++ = hex[name[i] & 15];
+    }
+    return (socklen_t)(out - (char *)address);
+}
+
+/* 0, or -errno. */
+static inline int doorbell_open(doorbell *bell) {
+    struct sockaddr_un address;
+    if (getrandom(bell->name, sizeof bell->name, 0) != (ssize_t)sizeof bell->name) return -EIO;
+    bell->fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (bell->fd < 0) return -errno;
+    socklen_t length = doorbell_address(bell->name, &address);
+    if (bind(bell->fd, (struct sockaddr *)&address, length) < 0) {
+        int error = errno;
+        close(bell->fd);
+        bell->fd = -1;
+        return -error;
+    }
+    return 0;
+}
+
+static inline void doorbell_close(doorbell *bell) {
+    if (bell->fd >= 0) close(bell->fd);
+    bell->fd = -1;
+}
+
+/* Ring the bell of that name, from any socket of ours. False: nobody there can hear it. */
+static inline bool doorbell_ring(const doorbell *from, const uint8_t *name) {
+    struct sockaddr_un address;
+    socklen_t length = doorbell_address(name, &address);
+    for (;;) {
+        ssize_t sent = sendto(from->fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL,
+                              (struct sockaddr *)&address, length);
+        if (sent >= 0 || errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS) return true;
+        if (errno != EINTR) return false;
+    }
+}
+
+/* Take back one ring. One is what a sleeper gets; a second makes the next sleep end at once. */
+static inline void doorbell_clear(const doorbell *bell) {
+    char byte;
+    while (recv(bell->fd, &byte, 1, MSG_DONTWAIT) < 0 && errno == EINTR) {
+    }
+}
+
+/* Sleep until rung (true, and the ring is taken back), until timeout_ms has passed (-1: never), or
+ * until a signal comes (false, with errno EINTR). */
+static inline bool doorbell_wait(const doorbell *bell, int timeout_ms) {
+    struct pollfd one = {.fd = bell->fd, .events = POLLIN};
+    errno = 0;
+    if (poll(&one, 1, timeout_ms) <= 0) return false;
+    doorbell_clear(bell);
+    return true;
+}
+
+#endif

@@ -1,0 +1,133 @@
+/* How a reader waits: a short spin while that pays, then sleep on the doorbell.
+ *
+ * Waking a sleeper costs tens of microseconds, spinning costs a core. So a reader spins only when
+ * messages have lately been coming closer together than the longest spin, for about twice their
+ * distance, and not at all while more threads want to run than there are cores. A spin in vain
+ * makes the next ones rarer. */
+#ifndef TAILRACE_WAIT_H
+#define TAILRACE_WAIT_H
+
+#include <sched.h>
+#include <time.h>
+
+#include "reader.h"
+
+#define SPIN_MAX_NS 50000u
+#define SPIN_LOOK_AT_LOAD_NS 10000000u
+
+typedef struct ring_spin {
+    uint64_t gap_ns;  /* smoothed distance between messages */
+    uint64_t last_ns; /* when `passed` was last read, and what it was */
+    uint64_t last_passed;
+    uint64_t load_ns; /* when `crowded` was found out */
+    unsigned rest, rests; /* waits to go without a spin; how many after the next vain one */
+    int load_fd;
+    long cores;
+    bool crowded;
+} ring_spin;
+
+static inline uint64_t now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static inline void cpu_relax(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ __volatile__("yield");
+#endif
+}
+
+static inline void ring_spin_open(ring_spin *spin) {
+    cpu_set_t allowed;
+    memset(spin, 0, sizeof *spin);
+    spin->cores = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
+    spin->load_fd = open("/proc/loadavg", O_RDONLY | O_CLOEXEC);
+    spin->gap_ns = UINT64_C(1000000000);
+    spin->last_ns = now_ns();
+    spin->rests = 1;
+}
+
+static inline void ring_spin_close(ring_spin *spin) {
+    if (spin->load_fd >= 0) close(spin->load_fd);
+    spin->load_fd = -1;
+}
+
+/* "0.20 0.18 0.12 3/80 11206": three threads want to run now, we are one of them. */
+static inline bool ring_crowded(ring_spin *spin, uint64_t now) {
+    if (now - spin->load_ns < SPIN_LOOK_AT_LOAD_NS) return spin->crowded;
+    char text[64];
+    ssize_t got = spin->load_fd < 0 ? -1 : pread(spin->load_fd, text, sizeof text - 1, 0);
+    long runnable = 0;
+    int blanks = 0;
+    for (ssize_t i = 0; i < got && text[i] != '/'; i++) {
+        if (text[i] == ' ') blanks++;
+        else if (blanks == 3) runnable = runnable * 10 + (text[i] - '0');
+    }
+    spin->crowded = got < 0 || runnable > spin->cores;
+    spin->load_ns = now;
+    return spin->crowded;
+}
+
+static inline uint64_t ring_spin_budget_ns(ring_spin *spin, const ring_reader *rd, uint64_t now) {
+    uint64_t messages = rd->passed - spin->last_passed;
+    if (messages) {
+        uint64_t gap = (now - spin->last_ns) / messages;
+        if (gap > UINT64_C(1000000000)) gap = UINT64_C(1000000000);
+        spin->gap_ns = (spin->gap_ns * 7 + gap) / 8;
+        if (gap < spin->gap_ns / 4) spin->gap_ns = gap * 4; /* a burst after silence */
+        spin->last_ns = now;
+        spin->last_passed = rd->passed;
+    }
+    if (spin->gap_ns >= SPIN_MAX_NS) return 0;
+    if (spin->rest) {
+        spin->rest--;
+        return 0;
+    }
+    if (ring_crowded(spin, now)) return 0;
+    uint64_t budget = spin->gap_ns * 2 + 2000;
+    return budget < SPIN_MAX_NS ? budget : SPIN_MAX_NS;
+}
+
+/* True: something came. */
+static inline bool ring_spin_for(ring_reader *rd, ring_spin *spin) {
+    uint64_t start = now_ns(), budget = ring_spin_budget_ns(spin, rd, start);
+    if (budget == 0) return false;
+    do {
+        for (int i = 0; i < 16; i++) cpu_relax();
+        if (ring_peek(rd)) {
+            spin->rests = 1;
+            return true;
+        }
+    } while (now_ns() - start < budget);
+    spin->rest = spin->rests;
+    if (spin->rests < 64) spin->rests *= 2;
+    return false;
+}
+
+enum ring_wait_result { RING_TIMED_OUT = 0, RING_READABLE = 1, RING_INTERRUPTED = 2 };
+
+/* Until something is readable, timeout_ns (UINT64_MAX: for ever) has passed, or a signal came. */
+static inline int ring_wait(ring_reader *rd, ring_spin *spin, uint64_t timeout_ns) {
+    if (ring_peek(rd)) return RING_READABLE;
+    if (timeout_ns == 0) return RING_TIMED_OUT;
+    if (ring_spin_for(rd, spin)) return RING_READABLE;
+    uint64_t start = now_ns();
+    for (;;) {
+        uint64_t waited = now_ns() - start;
+        if (waited >= timeout_ns) return RING_TIMED_OUT;
+        int most_ms = ring_reader_arm(rd);
+        if (most_ms == 0) return RING_READABLE;
+        if (most_ms < 0) most_ms = 3600000;
+        uint64_t left_ms = (timeout_ns - waited) / 1000000 + 1;
+        if (left_ms < (uint64_t)most_ms) most_ms = (int)left_ms;
+        bool interrupted = !doorbell_wait(rd->bell, most_ms) && errno == EINTR;
+        ring_reader_disarm(rd);
+        if (ring_peek(rd)) return RING_READABLE;
+        if (interrupted) return RING_INTERRUPTED;
+    }
+}
+
+#endif

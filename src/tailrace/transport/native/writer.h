@@ -1,0 +1,165 @@
+/* The writing side: reserve, fill in, commit. Lock-free; one compare-and-swap reserves. */
+#ifndef TAILRACE_WRITER_H
+#define TAILRACE_WRITER_H
+
+#include "members.h"
+
+typedef struct ring_writer {
+    ring *ring;
+    doorbell *bell;
+    unsigned member;
+    uint64_t position, units;
+    bool open; /* a reservation is not yet committed; a writer has one at a time */
+} ring_writer;
+
+enum ring_result { RING_DONE = 0, RING_FULL = 1, RING_WAS_SKIPPED = 2 };
+
+/* Make sure that the header of the last reservation (as the tail word describes it) is up. Every
+ * writer does this before it moves the tail on, so only the very last reservation can be without.
+ *
+ * A helper may be late. If the tail still is what it saw, nobody has reserved since, and the header
+ * can only go from stale to this lap. If the tail has moved, the header was up before that, its
+ * word has changed and never comes back, and the swap fails. */
+static inline void ring_help(const ring *r, uint64_t tail) {
+    uint64_t start = tail_start(tail), lap = ring_lap(r, start);
+    if (tail_units(tail) == 0) return;
+    ring_header *h = ring_header_at(r, start);
+    uint64_t seen = atomic_load_explicit(&h->state, memory_order_acquire);
+    if (state_lap(seen) == lap && state_status(seen) != RING_STALE) return;
+    if (atomic_load(&r->control->tail) != tail) return;
+    unsigned status = tail_flush(tail) ? RING_FLUSH : RING_WRITING;
+    atomic_compare_exchange_strong(
+        &h->state, &seen, state_pack(lap, tail_units(tail), tail_writer(tail), status));
+}
+
+/* In one lap out of many, stamp the units inside our message with this lap, so that no header,
+ * however long unused, is ever old enough for its lap number to come round again. */
+static inline void ring_stamp(const ring *r, uint64_t start, uint64_t units) {
+    unsigned lap_bits = RING_POSITION_BITS - r->shift;
+    uint64_t lap = ring_lap(r, start), often = (UINT64_C(1) << (lap_bits - 2)) - 1;
+    if (lap & often) return;
+    for (uint64_t i = 1; i < units; i++)
+        atomic_store_explicit(&ring_header_at(r, start + i)->state,
+                              state_pack(lap, 0, 0, RING_STALE), memory_order_relaxed);
+}
+
+static inline uint64_t ring_units_for(uint64_t bytes) {
+    return bytes ? (bytes + RING_UNIT_BYTES - 1) / RING_UNIT_BYTES : 1;
+}
+
+/* Where the tail is too short for the message, the rest of it becomes a flush mark: a reservation
+ * of its own, complete in the same swap. The message then goes to the start of the ring. */
+static inline int ring_reserve(ring_writer *w, uint64_t bytes) {
+    ring *r = w->ring;
+    ring_control *c = r->control;
+    uint64_t units = ring_units_for(bytes);
+    uint64_t tail = atomic_load_explicit(&c->tail, memory_order_acquire);
+    for (;;) {
+        ring_help(r, tail);
+        uint64_t start = tail_position(tail);
+        uint64_t to_end = r->capacity - (start & (r->capacity - 1));
+        bool flush = units > to_end;
+        uint64_t want = flush ? to_end : units;
+        /* What readers did with this memory is over before we write. Pairs with ring_publish, and
+         * is sequentially consistent for a writer that has announced its sleep. A head beyond our
+         * (then outdated) start looks like a full ring, too. */
+        uint64_t head = atomic_load(&c->head);
+        if (ring_ahead(start + want, head) > r->capacity) {
+            uint64_t now = atomic_load_explicit(&c->tail, memory_order_acquire);
+            if (now == tail) return RING_FULL;
+            tail = now;
+            continue;
+        }
+        uint64_t next = tail_pack(start + want, want, flush, w->member);
+        if (!atomic_compare_exchange_strong(&c->tail, &tail, next)) continue;
+        ring_stamp(r, start, want);
+        if (flush) {
+            tail = next;
+            continue;
+        }
+        w->position = start;
+        w->units = units;
+        w->open = true;
+        return RING_DONE;
+    }
+}
+
+static inline uint8_t *ring_reserved(const ring_writer *w) {
+    return ring_payload_at(w->ring, w->position);
+}
+
+static inline void ring_ring_readers(ring_writer *w) {
+    ring_control *c = w->ring->control;
+    ring_wake(w->ring, c->data_sleepers, 1, w->member, w->bell);
+}
+
+/* Ends a reservation: READY delivers it, READ gives it up. RING_WAS_SKIPPED: a reader lost
+ * patience before, nothing was delivered, and the caller may write the message again. */
+static inline int ring_finish(ring_writer *w, unsigned status) {
+    ring *r = w->ring;
+    ring_header *h = ring_header_at(r, w->position);
+    uint64_t lap = ring_lap(r, w->position);
+    uint64_t done = state_pack(lap, w->units, w->member, status);
+    uint64_t seen = atomic_load_explicit(&h->state, memory_order_relaxed);
+    int result = RING_DONE;
+    /* From stale or WRITING (somebody helped) in at most three steps. The swap hands payload,
+     * target and length to the reader; pairs with the acquiring load in reader.h. */
+    do {
+        if (state_lap(seen) == lap && state_status(seen) == RING_SKIPPED) {
+            result = RING_WAS_SKIPPED;
+            done = state_with(done, RING_READ);
+        }
+    } while (!atomic_compare_exchange_strong(&h->state, &seen, done));
+    w->open = false;
+    ring_counts *counts = &r->control->members[w->member].counts;
+    if (result == RING_WAS_SKIPPED) ring_count(&counts->resent, 1);
+    ring_ring_readers(w);
+    return result;
+}
+
+static inline int ring_commit(ring_writer *w, uint32_t length_bytes, uint32_t target,
+                              uint32_t kind) {
+    ring_header *h = ring_header_at(w->ring, w->position);
+    h->target = target;
+    h->length_kind = length_bytes | kind << 28;
+    int result = ring_finish(w, RING_READY);
+    if (result == RING_DONE) {
+        ring_counts *counts = &w->ring->control->members[w->member].counts;
+        ring_count(&counts->sent, 1);
+        ring_count(&counts->sent_bytes, length_bytes);
+    }
+    return result;
+}
+
+static inline void ring_abort(ring_writer *w) {
+    if (w->open) ring_finish(w, RING_READ);
+}
+
+static inline uint64_t ring_max_message_bytes(const ring *r) {
+    return r->capacity * RING_UNIT_BYTES / 2;
+}
+
+/* False: there is no free place. */
+static inline bool ring_writer_open(ring_writer *w, ring *r, doorbell *bell) {
+    int member = ring_join(r, RING_WRITER, bell);
+    if (member < 0) return false;
+    *w = (ring_writer){.ring = r, .bell = bell, .member = (unsigned)member};
+    return true;
+}
+
+static inline bool ring_writer_close(ring_writer *w) {
+    ring_abort(w);
+    return ring_leave(w->ring, w->member);
+}
+
+/* The ring was full: announce a sleep until there is room, and try once more. */
+static inline int ring_reserve_or_arm(ring_writer *w, uint64_t bytes) {
+    _Atomic uint64_t *sleepers = w->ring->control->space_sleepers;
+    ring_count(&w->ring->control->members[w->member].counts.full_waits, 1);
+    ring_announce(sleepers, w->member); /* pairs with the wake in ring_publish */
+    int result = ring_reserve(w, bytes);
+    if (result == RING_DONE) ring_retract(sleepers, w->member);
+    return result;
+}
+
+#endif

@@ -1,0 +1,284 @@
+/* The ring in C alone, for the sanitizers: threads stand in for processes.
+ *
+ * Each scenario lists its acceptable outcomes; anything else ends the program with a message.
+ * A thread that ends while it holds a reservation is what a killed process is to the ring: the
+ * kernel marks its lifeline the same way.
+ *
+ *     ring_stress [seed]
+ */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "native/wait.h"
+
+#define CHECK(what, ...)                                       \
+    do {                                                       \
+        if (!(what)) {                                         \
+            fprintf(stderr, "%s:%d: ", __FILE__, __LINE__);    \
+            fprintf(stderr, __VA_ARGS__);                      \
+            fprintf(stderr, " (%s does not hold)\n", #what);   \
+            exit(1);                                           \
+        }                                                      \
+    } while (0)
+
+enum { WRITERS = 4, READERS = 3, MESSAGES = 20000, RING_BYTES = 8192 };
+
+typedef struct part {
+    ring *ring;
+    unsigned id, seed;
+    uint64_t messages;
+} part;
+
+static uint32_t next_random(unsigned *seed) { return *seed = *seed * 1664525u + 1013904223u; }
+
+/* id, sequence number, then bytes that follow from both: a torn or mixed message shows. */
+static void fill_in(uint8_t *into, uint32_t length, uint32_t id, uint32_t sequence) {
+    memcpy(into, &id, 4);
+    memcpy(into + 4, &sequence, 4);
+    for (uint32_t i = 8; i < length; i++) into[i] = (uint8_t)(id * 31 + sequence * 7 + i);
+}
+static void check_content(const ring_message *m, uint32_t *id, uint32_t *sequence) {
+    CHECK(m->length_bytes >= 8, "message of %u bytes", m->length_bytes);
+    memcpy(id, m->data, 4);
+    memcpy(sequence, m->data + 4, 4);
+    CHECK(m->target == *id, "target %u in a message of writer %u", m->target, *id);
+    for (uint32_t i = 8; i < m->length_bytes; i++)
+        CHECK(m->data[i] == (uint8_t)(*id * 31 + *sequence * 7 + i), "byte %u is torn", i);
+}
+
+static void reserve_waiting(ring_writer *w, uint64_t bytes) {
+    if (ring_reserve(w, bytes) == RING_DONE) return;
+    while (ring_reserve_or_arm(w, bytes) != RING_DONE) doorbell_wait(w->bell, 100);
+}
+
+static void send_one(ring_writer *w, uint32_t length, uint32_t id, uint32_t sequence) {
+    do {
+        reserve_waiting(w, length);
+        fill_in(ring_reserved(w), length, id, sequence);
+    } while (ring_commit(w, length, id, 0) == RING_WAS_SKIPPED);
+}
+
+static void *write_many(void *argument) {
+    part *p = argument;
+    ring_writer w;
+    doorbell bell;
+    CHECK(doorbell_open(&bell) == 0, "no doorbell");
+    CHECK(ring_writer_open(&w, p->ring, &bell), "no place");
+    for (uint32_t i = 0; i < p->messages; i++) {
+        uint32_t length = 8 + next_random(&p->seed) % (i % 50 ? 200 : RING_BYTES / 2 - 8);
+        send_one(&w, length, p->id, i);
+    }
+    CHECK(ring_writer_close(&w), "the place belongs to this thread");
+    doorbell_close(&bell);
+    return NULL;
+}
+
+static void start_writers(ring *r, pthread_t *threads, part *parts, unsigned seed) {
+    for (unsigned i = 0; i < WRITERS; i++) {
+        parts[i] = (part){.ring = r, .id = i, .seed = seed + i, .messages = MESSAGES};
+        pthread_create(&threads[i], NULL, write_many, &parts[i]);
+    }
+}
+static void join_all(pthread_t *threads, unsigned count) {
+    for (unsigned i = 0; i < count; i++) pthread_join(threads[i], NULL);
+}
+
+static void open_reader(ring_reader *rd, ring *r, doorbell *bell) {
+    CHECK(doorbell_open(bell) == 0, "no doorbell");
+    CHECK(ring_reader_open(rd, r, bell) == 0, "no reader");
+}
+static bool take_waiting(ring_reader *rd, ring_spin *spin, ring_message *m, uint64_t timeout_ns) {
+    return ring_wait(rd, spin, timeout_ns) == RING_READABLE && ring_take(rd, m);
+}
+
+/* Many writers, one reader that holds some messages and releases them out of order.
+ * Acceptable: every message once, untorn, each writer's in order; at the end nothing in use. */
+static void many_writers(unsigned seed, uint64_t window) {
+    ring r;
+    ring_reader rd;
+    ring_spin spin;
+    doorbell bell;
+    pthread_t threads[WRITERS];
+    part parts[WRITERS];
+    uint32_t expected[WRITERS] = {0};
+    ring_message held[4];
+    unsigned holding = 0;
+    CHECK(ring_create(&r, RING_BYTES, false, window) == 0, "no ring");
+    open_reader(&rd, &r, &bell);
+    ring_spin_open(&spin);
+    start_writers(&r, threads, parts, seed);
+    for (unsigned got = 0; got < WRITERS * MESSAGES;) {
+        ring_message m;
+        /* While messages are held the ring may be full: then let go of them. */
+        if (!take_waiting(&rd, &spin, &m, holding ? 1000000 : UINT64_MAX)) {
+            while (holding) --holding, ring_release(&rd, held[holding].position, held[holding].units);
+            continue;
+        }
+        uint32_t id, sequence;
+        check_content(&m, &id, &sequence);
+        CHECK(sequence == expected[id], "writer %u: %u where %u was due", id, sequence, expected[id]);
+        expected[id]++;
+        got++;
+        if (next_random(&seed) % 8 == 0 && holding < 4) {
+            held[holding++] = m;
+        } else {
+            ring_release(&rd, m.position, m.units);
+            if (holding && next_random(&seed) % 4 == 0)
+                --holding, ring_release(&rd, held[holding].position, held[holding].units);
+        }
+    }
+    while (holding) --holding, ring_release(&rd, held[holding].position, held[holding].units);
+    CHECK(!ring_peek(&rd), "more than was sent");
+    join_all(threads, WRITERS);
+    CHECK(tail_position(atomic_load(&r.control->tail)) == atomic_load(&r.control->head) ||
+              !ring_peek(&rd), "memory still in use");
+    ring_spin_close(&spin);
+    ring_reader_close(&rd);
+    doorbell_close(&bell);
+    ring_unmap(&r);
+}
+
+static _Atomic uint8_t seen_by_some[WRITERS][MESSAGES];
+static _Atomic unsigned taken;
+
+static void *read_shared(void *argument) {
+    part *p = argument;
+    ring_reader rd;
+    ring_spin spin;
+    doorbell bell;
+    open_reader(&rd, p->ring, &bell);
+    ring_spin_open(&spin);
+    while (atomic_load(&taken) < WRITERS * MESSAGES) {
+        ring_message m;
+        if (!take_waiting(&rd, &spin, &m, 10000000)) continue;
+        uint32_t id, sequence;
+        check_content(&m, &id, &sequence);
+        CHECK(atomic_fetch_add(&seen_by_some[id][sequence], 1) == 0, "%u/%u came twice", id, sequence);
+        ring_release(&rd, m.position, m.units);
+        atomic_fetch_add(&taken, 1);
+    }
+    ring_spin_close(&spin);
+    CHECK(ring_reader_close(&rd), "the place belongs to this thread");
+    doorbell_close(&bell);
+    return NULL;
+}
+
+/* Many writers, many readers. Acceptable: every message to exactly one reader, untorn. */
+static void many_readers(unsigned seed) {
+    ring r;
+    pthread_t writers[WRITERS], readers[READERS];
+    part parts[WRITERS], reading[READERS];
+    memset(seen_by_some, 0, sizeof seen_by_some);
+    atomic_store(&taken, 0);
+    CHECK(ring_create(&r, RING_BYTES, true, 16) == 0, "no ring");
+    for (unsigned i = 0; i < READERS; i++) {
+        reading[i] = (part){.ring = &r, .id = i};
+        pthread_create(&readers[i], NULL, read_shared, &reading[i]);
+    }
+    start_writers(&r, writers, parts, seed);
+    join_all(writers, WRITERS);
+    join_all(readers, READERS);
+    for (unsigned i = 0; i < WRITERS; i++)
+        for (unsigned j = 0; j < MESSAGES; j++)
+            CHECK(atomic_load(&seen_by_some[i][j]) == 1, "%u/%u never came", i, j);
+    ring_unmap(&r);
+}
+
+/* Sends `messages`, then ends with a reservation open, its lifeline never let go. */
+static void *die_writing(void *argument) {
+    part *p = argument;
+    ring_writer w;
+    doorbell bell;
+    CHECK(doorbell_open(&bell) == 0 && ring_writer_open(&w, p->ring, &bell), "no place");
+    for (uint32_t i = 0; i < p->messages; i++) send_one(&w, 8, p->id, i);
+    reserve_waiting(&w, 8);
+    doorbell_close(&bell);
+    return NULL;
+}
+
+/* Writers die in mid-write, one after the other, more often than there are places and than the ring
+ * has room. Acceptable: exactly one message lost for each, all others delivered, in order. */
+static void dying_writers(void) {
+    ring r;
+    ring_reader rd;
+    ring_spin spin;
+    doorbell bell;
+    enum { DEATHS = 2 * RING_MEMBERS };
+    CHECK(ring_create(&r, RING_MIN_BYTES, false, 1000) == 0, "no ring");
+    open_reader(&rd, &r, &bell);
+    ring_spin_open(&spin);
+    for (uint32_t death = 0; death < DEATHS; death++) {
+        pthread_t thread;
+        part p = {.ring = &r, .id = death, .messages = 3};
+        pthread_create(&thread, NULL, die_writing, &p);
+        for (uint32_t i = 0; i < 3;) {
+            ring_message m;
+            if (!take_waiting(&rd, &spin, &m, UINT64_MAX)) continue;
+            uint32_t id, sequence;
+            check_content(&m, &id, &sequence);
+            CHECK(id == death && sequence == i, "%u/%u where %u/%u was due", id, sequence, death, i);
+            ring_release(&rd, m.position, m.units);
+            i++;
+        }
+        pthread_join(thread, NULL);
+        CHECK(ring_wait(&rd, &spin, 0) == RING_TIMED_OUT, "a message of nobody");
+        ring_reader_arm(&rd);
+        ring_reader_disarm(&rd);
+        uint64_t lost = atomic_load(&ring_reader_counts(&rd)->lost);
+        CHECK(lost == death + 1, "%llu lost after %u deaths", (unsigned long long)lost, death + 1);
+    }
+    ring_spin_close(&spin);
+    ring_reader_close(&rd);
+    doorbell_close(&bell);
+    ring_unmap(&r);
+}
+
+/* A slow writer is overtaken. Acceptable: within the window its message comes when it commits;
+ * after the window its commit says it was skipped, its memory is not used by others before, and
+ * sent again the message comes. */
+static void slow_writer(void) {
+    ring r;
+    ring_reader rd;
+    ring_writer slow, quick;
+    doorbell bell;
+    ring_message m;
+    enum { WINDOW = 4 };
+    CHECK(ring_create(&r, RING_MIN_BYTES, false, WINDOW) == 0, "no ring");
+    open_reader(&rd, &r, &bell);
+    CHECK(ring_writer_open(&slow, &r, &bell) && ring_writer_open(&quick, &r, &bell), "no place");
+    for (int overtaken = 0; overtaken <= WINDOW + 1; overtaken++) {
+        CHECK(ring_reserve(&slow, 8) == RING_DONE, "full");
+        for (uint32_t i = 0; i < (uint32_t)overtaken; i++) {
+            send_one(&quick, 8, 1, i);
+            CHECK(ring_take(&rd, &m), "held up by the slow writer");
+            ring_release(&rd, m.position, m.units);
+        }
+        CHECK(!ring_peek(&rd), "delivered before its commit");
+        fill_in(ring_reserved(&slow), 8, 0, 0);
+        int result = ring_commit(&slow, 8, 0, 0);
+        CHECK((result == RING_WAS_SKIPPED) == (overtaken >= WINDOW), "%d after %d", result, overtaken);
+        if (result == RING_WAS_SKIPPED) send_one(&slow, 8, 0, 0);
+        CHECK(ring_take(&rd, &m) && m.target == 0, "not delivered");
+        ring_release(&rd, m.position, m.units);
+        CHECK(!ring_peek(&rd) && rd.late_count == 0, "delivered twice");
+    }
+    ring_writer_close(&slow);
+    ring_writer_close(&quick);
+    ring_reader_close(&rd);
+    doorbell_close(&bell);
+    ring_unmap(&r);
+}
+
+int main(int count, char **arguments) {
+    unsigned seed = count > 1 ? (unsigned)strtoul(arguments[1], NULL, 10) : 1;
+    alarm(240); /* a lost wake-up shows as a hang */
+    slow_writer();
+    dying_writers();
+    many_writers(seed, 64);
+    many_writers(seed + 100, 1);
+    many_readers(seed + 200);
+    printf("ring_stress: all outcomes acceptable (seed %u, positions of %d bits)\n", seed,
+           RING_POSITION_BITS);
+    return 0;
+}

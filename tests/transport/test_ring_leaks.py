@@ -1,0 +1,123 @@
+"""Nothing stays behind, however a side ends: no memory, no socket, no descriptor, no process."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tailrace.transport.ring import Ring, RingError
+
+OWNER = """
+import sys
+from tailrace.transport.ring import Ring
+ring = Ring.create(1 << 16)
+reader = ring.reader()
+print(ring.address, flush=True)
+reader.wait(60)
+held = reader.read()
+view = memoryview(held)
+print("holding", flush=True)
+line = sys.stdin.readline()
+if line == "raise\\n":
+    raise RuntimeError("on purpose")
+"""
+
+WRITER = """
+import sys
+from tailrace.transport.ring import Ring
+ring = Ring.attach(sys.argv[1])
+writer = ring.writer()
+writer.send(b"hello")
+reservation = writer.reserve(100)
+view = memoryview(reservation)
+print("reserved", flush=True)
+line = sys.stdin.readline()
+if line == "raise\\n":
+    raise RuntimeError("on purpose")
+"""
+
+
+def shared_memory() -> set[str]:
+    return {path.name for path in Path("/dev/shm").iterdir()}
+
+
+def traces() -> list[str]:
+    """Ring memory mapped or open in any process, and doorbells: all there is to leave behind."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if process.name != str(os.getpid()) and "memfd:tailrace" in (
+                process / "maps"
+            ).read_text(errors="replace"):
+                found.append(f"{process.name} maps a ring")
+        except OSError:
+            continue  # it has ended meanwhile
+    names = Path("/proc/net/unix").read_text().split()
+    return found + [name for name in names if name.startswith("@tailrace-")]
+
+
+def start(script: str, *arguments: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-c", script, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+
+
+def line_of(process: "subprocess.Popen[str]") -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def end(process: "subprocess.Popen[str]", how: str) -> None:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    if how.startswith("SIG"):
+        process.send_signal(getattr(signal, how))
+    else:
+        process.stdin.write(f"{how}\n")
+        process.stdin.flush()
+    process.wait()
+    process.stdin.close()
+    process.stdout.close()
+
+
+@pytest.mark.parametrize("how", ["return", "raise", "SIGTERM", "SIGKILL"])
+@pytest.mark.parametrize("first", ["owner", "writer"])
+def test_nothing_is_left_when_a_side_ends(first: str, how: str) -> None:
+    before = shared_memory(), traces()
+    owner = start(OWNER)
+    address = line_of(owner)
+    writer = start(WRITER, address)
+    assert (line_of(writer), line_of(owner)) == ("reserved", "holding")
+    sides = [owner, writer] if first == "owner" else [writer, owner]
+    end(sides[0], how)
+    if first == "owner":
+        with pytest.raises(RingError, match="cannot be reached"):
+            Ring.attach(address)
+    end(sides[1], "return")
+    assert (shared_memory(), traces()) == before
+
+
+def test_descriptors_and_memory_come_back_in_the_process_itself() -> None:
+    def open_and_close() -> None:
+        with Ring.create(1 << 16) as ring, ring.reader() as reader, ring.writer() as writer:
+            writer.send(b"x")
+            with Ring.attach(ring.address) as again, again.writer() as other:
+                other.send(b"y")
+            assert len(reader.drain()) == 2
+
+    def in_use() -> tuple[int, int]:
+        maps = Path("/proc/self/maps").read_text().count("memfd:tailrace")
+        return len(list(Path("/proc/self/fd").iterdir())), maps
+
+    open_and_close()
+    before = in_use()
+    for _ in range(50):
+        open_and_close()
+    assert in_use() == before

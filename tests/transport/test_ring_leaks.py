@@ -1,6 +1,5 @@
 """Nothing stays behind, however a side ends: no memory, no socket, no descriptor, no process."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -44,19 +43,29 @@ def shared_memory() -> set[str]:
     return {path.name for path in Path("/dev/shm").iterdir()}
 
 
-def traces() -> list[str]:
-    """Ring memory mapped or open in any process, and doorbells: all there is to leave behind."""
-    found = []
+def inodes(pid: int) -> set[str]:
+    """What a process has open of a ring: its memory and its doorbells, by inode."""
+    found = set()
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        link = str(descriptor.readlink())
+        if link.startswith("socket:"):
+            found.add(link.removeprefix("socket:[").removesuffix("]"))
+    for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+        if "memfd:tailrace" in line:
+            found.add(line.split()[4])
+    return found
+
+
+def left_of(known: set[str]) -> set[str]:
+    """Those inodes that some process still maps, or that are still sockets."""
+    left = {line.split()[6] for line in Path("/proc/net/unix").read_text().splitlines()} & known
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            if process.name != str(os.getpid()) and "memfd:tailrace" in (
-                process / "maps"
-            ).read_text(errors="replace"):
-                found.append(f"{process.name} maps a ring")
+            maps = (process / "maps").read_text(errors="replace").splitlines()
         except OSError:
             continue  # it has ended meanwhile
-    names = Path("/proc/net/unix").read_text().split()
-    return found + [name for name in names if name.startswith("@tailrace-")]
+        left |= {line.split()[4] for line in maps if "memfd:tailrace" in line} & known
+    return left
 
 
 def start(script: str, *arguments: str) -> "subprocess.Popen[str]":
@@ -90,18 +99,21 @@ def end(process: "subprocess.Popen[str]", how: str) -> None:
 @pytest.mark.parametrize("how", ["return", "raise", "SIGTERM", "SIGKILL"])
 @pytest.mark.parametrize("first", ["owner", "writer"])
 def test_nothing_is_left_when_a_side_ends(first: str, how: str) -> None:
-    before = shared_memory(), traces()
+    before = shared_memory()
     owner = start(OWNER)
     address = line_of(owner)
     writer = start(WRITER, address)
     assert (line_of(writer), line_of(owner)) == ("reserved", "holding")
+    known = inodes(owner.pid) | inodes(writer.pid)
+    assert len(left_of(known)) == 3, "one memory and two doorbells, while both live"
     sides = [owner, writer] if first == "owner" else [writer, owner]
     end(sides[0], how)
     if first == "owner":
         with pytest.raises(RingError, match="cannot be reached"):
             Ring.attach(address)
     end(sides[1], "return")
-    assert (shared_memory(), traces()) == before
+    assert left_of(known) == set()
+    assert {name for name in shared_memory() - before if "tailrace" in name} == set()
 
 
 def test_descriptors_and_memory_come_back_in_the_process_itself() -> None:

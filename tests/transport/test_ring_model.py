@@ -44,8 +44,10 @@ class RingAgainstModel(RuleBasedStateMachine):
             return
         for message, _ in self.held:
             message.release()
+        resent = int(self.ring.counters()["resent"])
         for reservation, _ in self.open_reservations.values():
             reservation.abort()
+        self.skipped += int(self.ring.counters()["resent"]) - resent
         self.check_everything_arrives()
         for writer in self.writers:
             writer.close()
@@ -59,7 +61,8 @@ class RingAgainstModel(RuleBasedStateMachine):
             self.take_from_model(payload)
         assert not any(self.unread)
         assert self.ring.counters()["fill"] == 0.0
-        assert self.ring.counters()["lost"] == 0
+        counters = self.ring.counters()
+        assert (counters["resent"], counters["lost"]) == (self.skipped, 0)
 
     def payload(self, writer: int, length: int) -> bytes:
         self.sent += 1
@@ -97,7 +100,9 @@ class RingAgainstModel(RuleBasedStateMachine):
         writer = data.draw(st.sampled_from(sorted(self.open_reservations)))
         reservation, payload = self.open_reservations.pop(writer)
         if give_up:
+            before = self.ring.counters()["resent"]
             reservation.abort()
+            self.skipped += int(self.ring.counters()["resent"] - before)
         elif reservation.commit():
             self.unread[writer].append(payload)
         else:

@@ -51,6 +51,11 @@ static inline void ring_publish(ring_reader *rd) {
     ring_wake(rd->ring, c->space_sleepers, RING_MEMBERS, rd->member, rd->bell);
 }
 
+/* Take one off the list of late messages. */
+static inline void ring_forget_late(ring_reader *rd, unsigned i) {
+    memmove(&rd->late[i], &rd->late[i + 1], (--rd->late_count - i) * sizeof rd->late[0]);
+}
+
 /* Exclusive: units from `position` are done with. Memory is given back in order: out of order it
  * is only marked, and passed over when its turn comes. */
 static inline void ring_free_own(ring_reader *rd, uint64_t position, uint64_t units) {
@@ -66,6 +71,10 @@ static inline void ring_free_own(ring_reader *rd, uint64_t position, uint64_t un
         uint64_t s = atomic_load_explicit(&ring_header_at(r, rd->head)->state,
                                           memory_order_acquire);
         if (state_status(s) != RING_READ && state_status(s) != RING_FLUSH) break;
+        /* It may be late, given up by its writer, and not looked at since: that is settled now,
+         * for after this its header is somebody else's. */
+        for (unsigned i = 0; i < rd->late_count; i++)
+            if (rd->late[i].position == rd->head) ring_forget_late(rd, i);
         rd->head = (rd->head + state_units(s)) & RING_POSITION_MASK;
     }
     if (ring_ahead(rd->head, rd->published) >= r->capacity / 8) ring_publish(rd);
@@ -204,7 +213,7 @@ static inline bool ring_settle(ring_reader *rd, unsigned *i, bool idle) {
         return false;
     }
     ring_late settled = *late;
-    memmove(late, late + 1, (--rd->late_count - *i) * sizeof *late);
+    ring_forget_late(rd, *i);
     if (status == RING_READY) {
         ring_stage(rd, settled.position, s);
         return true;

@@ -1,0 +1,333 @@
+"""TCP between workers of different nodes: authenticated, framed, bounded, never blocking.
+
+A connection is driven from one epoll loop that somebody else owns::
+
+    connection = TcpConnection.connect(config, ("10.0.0.7", 4040), peer_id=3, refusals=refusals)
+    epoll.register(connection.fileno(), connection.events)
+    ...
+    for frame in connection.on_ready(events): ...       # when epoll says so
+    connection.send(target, kind, buffers)              # only queues; False when full
+    connection.flush()                                  # once per round: one system call
+    epoll.modify(connection.fileno(), connection.events)
+
+Whatever is wrong with a peer ends in one counted refusal and that one connection closed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import socket
+import ssl
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+
+from tailrace.transport.auth import NONCE_BYTES, Handshake, HandshakeError, Role
+from tailrace.transport.frame import (
+    HEADER_BYTES,
+    Buffer,
+    Frame,
+    FrameDecoder,
+    FrameError,
+    frame_header,
+)
+from tailrace.transport.stream import PlainStream, Stream, TlsStream
+
+Address = tuple[str, int]
+
+_log = logging.getLogger("tailrace.transport")
+_LOST = select.EPOLLHUP | select.EPOLLERR
+_MAX_STRANGER_READ_BYTES = 4096
+
+
+@dataclass(frozen=True)
+class TcpConfig:
+    """What all TCP connections of one worker have in common: who it is, and the limits."""
+
+    worker_id: int
+    secret: bytes = field(repr=False)
+    max_frame_bytes: int = 16 * 1024 * 1024
+    max_queued_bytes: int = 32 * 1024 * 1024
+    """Bound of one connection's send queue; at least one frame of the largest size."""
+    max_read_bytes: int = 256 * 1024
+    """Bytes taken from one socket per `on_ready`, so that no peer starves the others."""
+    handshake_ms: int = 5_000
+    """Time to connect and authenticate, after which a connection is refused."""
+    max_connections: int = 1024
+    max_unauthenticated: int = 64
+    clock_ns: Callable[[], int] = time.monotonic_ns
+    random_bytes: Callable[[int], bytes] = os.urandom
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.max_frame_bytes < 2**32:
+            raise ValueError(f"max_frame_bytes is {self.max_frame_bytes}; it must be 1 to 2**32-1")
+        if self.max_queued_bytes < self.max_frame_bytes + HEADER_BYTES:
+            raise ValueError(
+                f"max_queued_bytes is {self.max_queued_bytes}; a frame of max_frame_bytes = "
+                f"{self.max_frame_bytes} and its header of {HEADER_BYTES} must fit"
+            )
+        for name in ("max_read_bytes", "handshake_ms", "max_connections", "max_unauthenticated"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
+
+
+class Refusals:
+    """Counts refusals by reason, and logs at most one per reason and second."""
+
+    def __init__(self, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
+        self._clock_ns = clock_ns
+        self._counts: dict[str, int] = {}
+        self._quiet_until_ns: dict[str, int] = {}
+
+    def note(self, reason: str, detail: str) -> None:
+        """Count one refusal; `reason` must come from a fixed set."""
+        self._counts[reason] = self._counts.get(reason, 0) + 1
+        now_ns = self._clock_ns()
+        if now_ns >= self._quiet_until_ns.get(reason, now_ns):
+            self._quiet_until_ns[reason] = now_ns + 1_000_000_000
+            _log.warning("refused, %s: %s (%d so far)", reason, detail, self._counts[reason])
+
+    def counts(self) -> dict[str, int]:
+        """Return how often each reason occurred."""
+        return dict(self._counts)
+
+
+class TcpConnection:
+    """One authenticated stream of frames with another worker; both sides may send.
+
+    Guaranteed: no method blocks. No frame is delivered before the peer has proven that it knows
+    the secret, and none is sent before either. Frames arrive whole and in the order sent. At most
+    `max_queued_bytes` wait to be sent, at most one unfinished frame is held on receipt.
+
+    Not guaranteed: that a queued frame arrives. When the connection ends, `closed` is True and
+    `close_reason` says why; its descriptor has then left every epoll by itself.
+    """
+
+    def __init__(
+        self,
+        config: TcpConfig,
+        sock: socket.socket,
+        stream: Stream,
+        handshake: Handshake,
+        address: Address,
+        refusals: Refusals,
+        *,
+        connecting: bool,
+    ) -> None:
+        """Use `connect`, or a listener, instead."""
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._config = config
+        self._sock = sock
+        self._stream = stream
+        self._handshake = handshake
+        self._refusals = refusals
+        self._connecting = connecting
+        self._deadline_ns = config.clock_ns() + config.handshake_ms * 1_000_000
+        self._decoder = FrameDecoder(config.max_frame_bytes)
+        self._wire: deque[Buffer] = deque()  # may be written now
+        self._frames: deque[Buffer] = deque()  # becomes `_wire` once the peer is authenticated
+        self._queued_bytes = 0
+        self.address = address
+        self.paused = False
+        """Set to stop reading frames (back-pressure); then register `events` anew."""
+        self.close_reason: str | None = None
+        if handshake.opening:
+            self._queue_handshake(handshake.opening)
+
+    @classmethod
+    def connect(
+        cls,
+        config: TcpConfig,
+        address: Address,
+        peer_id: int,
+        refusals: Refusals,
+        *,
+        tls: ssl.SSLContext | None = None,
+        server_name: str | None = None,
+    ) -> TcpConnection:
+        """Start connecting to the worker `peer_id`, which listens at that numeric address.
+
+        Returns at once; frames may be queued at once. A failure shows as `closed`. A TLS context
+        should verify the peer's certificate, for which it may need the `server_name`.
+        """
+        host, _ = address
+        family = socket.AF_INET6 if ip_address(host).version == 6 else socket.AF_INET
+        nonce = config.random_bytes(NONCE_BYTES)
+        handshake = Handshake(
+            Role.DIALER, config.secret, config.worker_id, peer_id=peer_id, nonce=nonce
+        )
+        sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            stream = TlsStream(sock, tls, server_name=server_name) if tls else PlainStream(sock)
+            connection = cls(config, sock, stream, handshake, address, refusals, connecting=True)
+        except BaseException:
+            sock.close()
+            raise
+        try:
+            sock.connect(address)
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            connection.close(f"cannot connect to {address}: {error}")
+        return connection
+
+    @property
+    def closed(self) -> bool:
+        """Whether the connection has ended; `close_reason` says why."""
+        return self.close_reason is not None
+
+    @property
+    def authenticated(self) -> bool:
+        """Whether the peer has proven who it is."""
+        return self._handshake.done
+
+    @property
+    def peer_id(self) -> int | None:
+        """The peer's worker id, once it is authenticated."""
+        return self._handshake.peer_id
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes that wait to be sent."""
+        return 0 if self.closed else self._queued_bytes + self._stream.unsent_bytes
+
+    @property
+    def events(self) -> int:
+        """The epoll mask to register: what this connection waits for now."""
+        if self.closed:
+            return 0
+        if self._connecting:
+            return select.EPOLLOUT
+        mask = select.EPOLLIN if self._reads else 0
+        if self._stream.unsent_bytes or (self._wire and self._stream.established):
+            mask |= select.EPOLLOUT
+        return mask
+
+    def fileno(self) -> int:
+        """The descriptor to register with epoll; -1 once closed."""
+        return self._sock.fileno()
+
+    def on_ready(self, events: int) -> list[Frame]:
+        """Do what epoll says is possible; return the frames that are complete.
+
+        Reads at most `max_read_bytes` from the socket. Frames that came before the connection
+        was closed or refused are returned, so look at `closed` afterwards.
+        """
+        frames: list[Frame] = []
+        if not self.authenticated:
+            self.check_deadline()
+        if not self.closed:
+            self._drive(events, frames)
+        return frames
+
+    def send(self, target: int, kind: int, buffers: Sequence[Buffer]) -> bool:
+        """Queue one frame; False, and nothing taken, when the queue has no room for it.
+
+        The buffers are not copied: they must not change until they have been written. Raises
+        ValueError for a frame above `max_frame_bytes`, ConnectionError when closed.
+        """
+        if self.closed:
+            raise ConnectionError(f"connection to {self.address} is closed: {self.close_reason}")
+        payload_bytes = sum(map(len, buffers))
+        if payload_bytes > self._config.max_frame_bytes:
+            raise ValueError(
+                f"frame of {payload_bytes} bytes for target {target}; "
+                f"the cap is {self._config.max_frame_bytes}"
+            )
+        frame_bytes = HEADER_BYTES + payload_bytes
+        if self.pending_bytes + frame_bytes > self._config.max_queued_bytes:
+            return False
+        self._frames.append(frame_header(payload_bytes, target, kind))
+        self._frames.extend(buffer for buffer in buffers if len(buffer))
+        self._queued_bytes += frame_bytes
+        return True
+
+    def flush(self) -> None:
+        """Write what the socket takes now. The rest goes out by `on_ready`, see `events`."""
+        if not self.closed and not self._connecting:
+            self._drive(select.EPOLLOUT, [])
+
+    def check_deadline(self) -> None:
+        """Refuse the peer if it has not authenticated itself in time; call now and then."""
+        if self.closed or self.authenticated:
+            return
+        if self._config.clock_ns() >= self._deadline_ns:
+            self.refuse("deadline", f"not authenticated after {self._config.handshake_ms} ms")
+
+    def refuse(self, reason: str, detail: str) -> None:
+        """Close because of something the peer did or is; counted and logged by reason."""
+        self._refusals.note(reason, f"{self.address}: {detail}")
+        self.close(f"{reason}: {detail}")
+
+    def close(self, reason: str = "closed by this side") -> None:
+        """End the connection at once and drop what is queued. The first reason stays."""
+        if self.close_reason is None:
+            self.close_reason = reason
+            self._wire.clear()
+            self._frames.clear()
+            self._queued_bytes = 0
+            self._sock.close()
+
+    @property
+    def _reads(self) -> bool:
+        return not (self.paused and self.authenticated)
+
+    def _drive(self, events: int, frames: list[Frame]) -> None:
+        was_authenticated = self.authenticated
+        try:
+            if self._connecting:
+                self._finish_connecting()
+            elif events & _LOST or (events & select.EPOLLIN and self._reads):
+                self._read(frames)
+            # The handshake's answers go out at once; frames wait for flush or for room.
+            if not self.closed and (events & select.EPOLLOUT or not was_authenticated):
+                self._queued_bytes -= self._stream.transmit(self._wire)
+        except (HandshakeError, FrameError) as error:
+            self.refuse(error.reason, str(error))
+        except ssl.SSLError as error:
+            self.refuse("tls", str(error))
+        except OSError as error:
+            self._end(str(error))
+
+    def _finish_connecting(self) -> None:
+        error = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if error:
+            self.close(f"cannot connect to {self.address}: {os.strerror(error)}")
+        self._connecting = False
+
+    def _read(self, frames: list[Frame]) -> None:
+        authenticated = self.authenticated
+        limit_bytes = self._config.max_read_bytes
+        chunk = self._stream.receive(
+            limit_bytes if authenticated else min(limit_bytes, _MAX_STRANGER_READ_BYTES)
+        )
+        if chunk is None:
+            return
+        if not chunk:
+            self._end("closed by the peer")
+            return
+        if not authenticated:
+            reply, chunk = self._handshake.feed(chunk)
+            self._queue_handshake(reply)
+            if self.authenticated:
+                self._wire.extend(self._frames)
+                self._frames = self._wire
+        self._decoder.feed(chunk, frames)
+
+    def _queue_handshake(self, message: bytes) -> None:
+        if message:
+            self._wire.append(message)
+            self._queued_bytes += len(message)
+
+    def _end(self, detail: str) -> None:
+        """The connection is lost: a refusal if it broke off inside something."""
+        if not self.authenticated:
+            self.refuse("truncated", f"{detail} before it was authenticated")
+        elif self._decoder.partial_bytes:
+            self.refuse("truncated", f"{detail} after {self._decoder.partial_bytes} B of a frame")
+        else:
+            self.close(detail)

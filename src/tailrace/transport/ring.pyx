@@ -656,6 +656,7 @@ cdef class Reader:
         self.close()
 
 
+@cython.freelist(64)
 @cython.no_gc
 cdef class Message:
     """A message in place, in the ring.

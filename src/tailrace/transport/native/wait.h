@@ -3,7 +3,8 @@
  * Waking a sleeper costs tens of microseconds, spinning costs a core. So a reader spins only when
  * messages have lately been coming closer together than the longest spin, for about twice their
  * distance, and not at all while more threads want to run than there are cores. A spin in vain
- * makes the next ones rarer. */
+ * makes the next ones rarer. The longest spin is 200 us: from 5,000 messages/s on, a reader that
+ * nobody else's work needs the core for keeps it, and saves each message the wake-up. */
 #ifndef TAILRACE_WAIT_H
 #define TAILRACE_WAIT_H
 
@@ -12,7 +13,7 @@
 
 #include "reader.h"
 
-#define SPIN_MAX_NS 50000u
+#define SPIN_MAX_NS 200000u
 #define SPIN_LOOK_AT_LOAD_NS 10000000u
 
 typedef struct ring_spin {

@@ -1,0 +1,252 @@
+"""Latency and rate of messages between two processes of one node: the ring and its rivals.
+
+    python bench/ipc.py [--quick] [--rounds N] [--out FOLDER]
+
+Reproduces figure 8 of TurboStream (ICDCS'18) on this machine, all transports in one run:
+
+(a) mean latency of 10 to 320 KB messages at 100 per second, ring of 2 MB
+(b) mean latency of 10 and 40 KB messages at 100 to 30,000 per second, ring of 2 MB
+(c) mean latency through rings of about 5 to 200 messages (a ring's size is a power of two)
+(d) small messages: 100 B, one send call each, at full speed; CPU of both ends per message
+
+Transports: the ring, read by copy and in place; Netty between two JVMs over loopback TCP, flushing
+each message and flushing when nothing more waits; a multiprocessing pipe; a Unix socket; pyzmq over
+ipc. Nobody gathers several messages into one above the transport: every message is one send, and
+(d) says nothing about jumbos, neither the ring's nor those one could build above Netty.
+
+What a latency is. From the time at which a message was *due* to the moment at which the receiver
+holds its payload, in CLOCK_MONOTONIC, which all processes share. Senders are open loop: message i
+is due at start + i / rate. Counting from the due time and not from the send call means that a
+sender which is blocked, or late because the machine is busy, cannot hide the waiting that it causes
+(coordinated omission). The table has the mean from the send call beside it. A transport that cannot
+keep up is stopped at twice the planned time and marked saturated: its mean then says how long it
+was allowed to fall behind, no more.
+
+What it is not. Payloads are built once and hardly read: this is transport, not serialization. The
+ring in place, Netty, and pyzmq from 64 KB on hand out the payload without a copy; the others copy.
+Every message of a latency measurement is checked for order and for its first and last bytes. In
+(d) messages are only counted. Senders spin before a message is due, but yield, or transports with
+threads of their own would lack a core. Netty's CPU time has the JVM's own threads in it.
+
+Noise. Peers live for the whole run and are warmed up first. Transports take turns at every point,
+and all of it is repeated in rounds of changing order; reported are the median of the rounds and
+their range. Compare numbers only inside one run.
+"""
+
+import argparse
+import json
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from ipc_peers.pair import Pair, PeerError, netty_command, python_command
+from ipc_peers.report import HEADLINES, document, headline, table
+from ipc_peers.results import DEFAULT_RING_BYTES, Point, Results, Variant
+
+VARIANTS = (
+    Variant("ring_copy", "ring, copy", "ring", "copy"),
+    Variant("ring_view", "ring, in place", "ring", "view"),
+    Variant("ring_drain", "ring, drained", "ring", "drain", rate_only=True),
+    Variant("netty_flush", "Netty, flush each", "netty", "flush"),
+    Variant("netty_batch", "Netty, batching", "netty", "batch"),
+    Variant("pipe", "pipe", "pipe"),
+    Variant("uds", "Unix socket", "uds"),
+    Variant("zmq", "pyzmq ipc", "zmq"),
+)
+SMALL_BYTES = 100
+NOISY_PERCENT = 5
+WARM_UP_MESSAGES = {"netty": 400_000}  # a JVM compiles while it runs
+DEFAULT_WARM_UP_MESSAGES = 30_000
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to measure and for how long."""
+
+    points: tuple[Point, ...]
+    rounds: int
+    latency_s: float
+    slow_latency_s: float  # at 100 messages per second, where a second holds few of them
+    rate_s: float
+    idle_s: float
+    budget_s: float
+
+
+def quick_plan() -> Plan:
+    """Only the headline, in less than 50 s with everything around it."""
+    return Plan(tuple(HEADLINES.values()), 3, 0.3, 0.4, 0.15, 2.0, budget_s=44)
+
+
+def full_plan() -> Plan:
+    """All panels of the figure."""
+    sizes = [Point(kb << 10, 100) for kb in (10, 20, 40, 80, 160, 320)]
+    rates = [
+        Point(kb << 10, rate)
+        for kb in (10, 40)
+        for rate in (100, 300, 1_000, 3_000, 10_000, 30_000)
+    ]
+    rings = [
+        Point(kb << 10, 3_000, 1 << ((kb << 10) * factor - 1).bit_length())
+        for kb in (10, 40)
+        for factor in (5, 10, 20, 50, 100, 200)
+    ]
+    points = tuple(dict.fromkeys([*sizes, *rates, *rings]))
+    return Plan(points, 3, 0.8, 1.5, 0.5, 5.0, budget_s=3_600)
+
+
+class Run:
+    """One run of the benchmark: its peers, its clock and what it has found."""
+
+    def __init__(self, plan: Plan, folder: Path, started: float) -> None:
+        self.results = Results()
+        self._plan = plan
+        self._folder = folder
+        self._started = started
+        self._pairs: dict[str, Pair] = {}
+
+    def elapsed_s(self) -> float:
+        """Return the time since the command began."""
+        return time.monotonic() - self._started
+
+    def say(self, text: str) -> None:
+        """Show progress."""
+        print(f"[{self.elapsed_s():5.1f} s] {text}", file=sys.stderr, flush=True)
+
+    def measure(self) -> None:
+        """Do all of the plan, or as much as there is time for."""
+        for peer in dict.fromkeys(variant.peer for variant in VARIANTS):
+            self._attempt(peer, self._launch)
+        for peer in list(self._pairs):
+            self._attempt(peer, lambda peer: self._pairs[peer].started())
+        for variant in VARIANTS:
+            self._step(variant, "warm up", self._warm_up)
+        self._step(VARIANTS[0], "idle", self._idle)
+        round_s = 0.0
+        for number in range(self._plan.rounds):
+            begun_s = self.elapsed_s()
+            if begun_s + round_s > self._plan.budget_s:
+                self.say(f"no time for round {number + 1} of {self._plan.rounds}")
+                break
+            self.say(f"round {number + 1} of {self._plan.rounds}")
+            self._round(VARIANTS if number % 2 == 0 else VARIANTS[::-1])
+            self.results.rounds += 1
+            round_s = self.elapsed_s() - begun_s
+
+    def _round(self, variants: Sequence[Variant]) -> None:
+        for variant in variants:
+            self._step(variant, "100 B at full speed", self._rate)
+        for point in self._plan.points:
+            for variant in variants:
+                applies = variant.peer == "ring" or point.ring_bytes == DEFAULT_RING_BYTES
+                if applies and not variant.rate_only:
+                    self._step(variant, point.label, partial(self._latency, point))
+
+    def _step(self, variant: Variant, what: str, step: Callable[[Variant], None]) -> None:
+        if variant.peer in self._pairs and self.elapsed_s() < self._plan.budget_s + 2:
+            self.say(f"{variant.label}: {what}")
+            self._attempt(variant.peer, lambda _: step(variant))
+
+    def _attempt(self, peer: str, step: Callable[[str], None]) -> None:
+        """Do something with a transport; if that fails, go on without it."""
+        try:
+            step(peer)
+        except PeerError as error:
+            self.results.missing[peer] = str(error)
+            self.say(f"{peer} is left out: {error}")
+            if pair := self._pairs.pop(peer, None):
+                pair.end()
+
+    def _launch(self, peer: str) -> None:
+        netty = peer == "netty"
+        command = netty_command(self._folder) if netty else python_command(f"{peer}_peer")
+        self._pairs[peer] = Pair(command, self._folder)
+
+    def _warm_up(self, variant: Variant) -> None:
+        messages = WARM_UP_MESSAGES.get(variant.peer, DEFAULT_WARM_UP_MESSAGES)
+        self._pairs[variant.peer].warm_up(variant.mode, messages, DEFAULT_RING_BYTES)
+
+    def _idle(self, variant: Variant) -> None:
+        pair, seconds = self._pairs[variant.peer], self._plan.idle_s
+        before = processor_ticks()
+        percent = pair.idle_cpu_percent(variant.mode, seconds, DEFAULT_RING_BYTES)
+        idle, total = (now - then for now, then in zip(processor_ticks(), before, strict=True))
+        self.results.idle_cpu_percent = percent
+        self.results.background_cpu_percent = background = 100 * (1 - idle / total)
+        if background > NOISY_PERCENT:
+            self.say(f"warning: other programs use {background:.0f}% of this machine")
+
+    def _rate(self, variant: Variant) -> None:
+        pair, seconds = self._pairs[variant.peer], self._plan.rate_s
+        rate = pair.rate(variant.mode, SMALL_BYTES, seconds, DEFAULT_RING_BYTES)
+        self.results.rates.setdefault(variant, []).append(rate)
+
+    def _latency(self, point: Point, variant: Variant) -> None:
+        slow = point.rate_per_s <= 100
+        seconds = self._plan.slow_latency_s if slow else self._plan.latency_s
+        latency = self._pairs[variant.peer].latency(
+            variant.mode, point.size_bytes, point.rate_per_s, seconds, point.ring_bytes
+        )
+        self.results.latencies.setdefault((point, variant), []).append(latency)
+
+    def end(self) -> None:
+        """End all peers."""
+        for pair in self._pairs.values():
+            pair.end()
+
+
+def processor_ticks() -> tuple[int, int]:
+    """Return the idle and the total time of all cores since the machine started."""
+    ticks = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    return ticks[3] + ticks[4], sum(ticks)
+
+
+def main() -> None:
+    """Measure, print the table, write the files, print the headline."""
+    started = time.monotonic()
+    parser = argparse.ArgumentParser(
+        description="Compare the ring with Netty, a pipe, a Unix socket and ZeroMQ."
+    )
+    parser.add_argument("--quick", action="store_true", help="the headline only, within 50 s")
+    parser.add_argument("--rounds", type=int, help="how often to repeat (default: 3)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("build/bench"), help="folder for ipc.json and ipc.png"
+    )
+    options = parser.parse_args()
+    plan = quick_plan() if options.quick else full_plan()
+    if options.rounds is not None:
+        plan = replace(plan, rounds=options.rounds)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    options.out.mkdir(parents=True, exist_ok=True)
+
+    with tempfile.TemporaryDirectory(prefix="tailrace-bench-") as folder:
+        run = Run(plan, Path(folder), started)
+        try:
+            run.measure()
+        except KeyboardInterrupt:
+            run.say("interrupted")
+            sys.exit(130)
+        finally:
+            run.end()
+
+    print(table(run.results, VARIANTS))
+    try:
+        from ipc_peers.figure import draw
+
+        draw(run.results, VARIANTS, options.out / "ipc.png")
+        print(f"Figure: {options.out / 'ipc.png'}")
+    except ImportError as error:
+        run.say(f"no figure: {error}")
+    figures = headline(run.results, VARIANTS, run.elapsed_s())
+    text = json.dumps(document(run.results, VARIANTS, figures), indent=1)
+    (options.out / "ipc.json").write_text(text + "\n")
+    print(f"All figures: {options.out / 'ipc.json'}\n")
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()

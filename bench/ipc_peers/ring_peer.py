@@ -1,0 +1,113 @@
+"""Tailrace's ring, owned by the receiver, read in one of three modes.
+
+copy   read_bytes(): one call and one copy per message
+drain  drain(): one call for all that is there, one copy per message
+view   read(): in place, released after use
+"""
+
+from ipc_peers.peer import TIMEOUT_S, Inbox, Outbox, Payload, main
+from tailrace.transport.ring import Message, Ring
+
+DRAIN_MESSAGES = 256
+IDLE_WAIT_S = 0.1  # a worker also looks after its timers
+
+
+class CopyInbox(Inbox):
+    """Takes one message per call, as bytes."""
+
+    def __init__(self, ring_bytes: int) -> None:
+        self._ring = Ring.create(ring_bytes)
+        self._reader = self._ring.reader()
+        self.address = self._ring.address
+
+    def _wait(self) -> None:
+        if not self._reader.wait(TIMEOUT_S):
+            raise TimeoutError(f"no message for {TIMEOUT_S} s")
+
+    def receive(self) -> Payload:
+        while (payload := self._reader.read_bytes()) is None:
+            self._wait()
+        return payload
+
+    def receive_count(self, count: int) -> None:
+        read_bytes = self._reader.read_bytes
+        left = count
+        while left:
+            if read_bytes() is None:
+                self._wait()
+            else:
+                left -= 1
+
+    def idle(self, seconds: float) -> None:
+        for _ in range(round(seconds / IDLE_WAIT_S)):
+            self._reader.wait(IDLE_WAIT_S)
+
+    def close(self) -> None:
+        self._reader.close()
+        self._ring.close()
+
+
+class DrainInbox(CopyInbox):
+    """Takes all messages that are there per call, as bytes. For latency it equals CopyInbox."""
+
+    def receive_count(self, count: int) -> None:
+        drain = self._reader.drain
+        left = count
+        while left:
+            messages = drain(DRAIN_MESSAGES)
+            if not messages:
+                self._wait()
+            for _target, _kind, _payload in messages:
+                left -= 1
+
+
+class ViewInbox(CopyInbox):
+    """Takes one message per call, in place."""
+
+    _message: Message
+    _view: memoryview
+
+    def receive(self) -> Payload:
+        while (message := self._reader.read()) is None:
+            self._wait()
+        self._message, self._view = message, memoryview(message)
+        return self._view
+
+    def release(self) -> None:
+        self._view.release()
+        self._message.release()
+
+    def receive_count(self, count: int) -> None:
+        read = self._reader.read
+        left = count
+        while left:
+            message = read()
+            if message is None:
+                self._wait()
+            else:
+                memoryview(message).release()
+                message.release()
+                left -= 1
+
+
+class RingOutbox(Outbox):
+    """Sends one message per call, waiting when the ring is full."""
+
+    def __init__(self, mode: str, address: str) -> None:
+        self._ring = Ring.attach(address)
+        self._writer = self._ring.writer()
+        self.send = self._writer.send
+
+    def close(self) -> None:
+        self._writer.close()
+        self._ring.close()
+
+
+def open_inbox(mode: str, ring_bytes: int, folder: str) -> Inbox:
+    """Create a ring of that size, to be read in that mode."""
+    inboxes = {"copy": CopyInbox, "drain": DrainInbox, "view": ViewInbox}
+    return inboxes[mode](ring_bytes)
+
+
+if __name__ == "__main__":
+    main(open_inbox, RingOutbox)

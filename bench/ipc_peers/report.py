@@ -59,8 +59,9 @@ def table(results: Results, variants: Sequence[Variant]) -> str:
 def headline(results: Results, variants: Sequence[Variant], elapsed_s: float) -> dict[str, Any]:
     """Return the figures that matter most, one flat key each, None where nothing was measured.
 
-    Of several ways to use one transport the best counts, for the ring as for Netty; `best` names it. Ratios are quotients of the
-    reported medians, ring to rival: above 1 is better for rates, below 1 for latencies.
+    Of several ways to use one transport the best counts, for the ring as for Netty; `best` names
+    it. Ratios are quotients of the reported medians, ring to rival: above 1 is better for rates,
+    below 1 for latencies.
     """
     figures: dict[str, Any] = {}
     best: dict[str, str] = {}

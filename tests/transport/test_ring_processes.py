@@ -300,6 +300,76 @@ def test_a_forked_child_is_refused_what_its_parent_opened() -> None:
         assert reader.read_bytes() == b"the parent's place is untouched"
 
 
+def test_a_forked_child_cannot_end_its_parents_reservation() -> None:
+    with Ring.create(4096) as ring, ring.reader() as reader, ring.writer() as writer:
+        reservation = writer.reserve(5)
+        assert reservation is not None
+        with memoryview(reservation) as view:
+            view[:] = b"whole"
+
+        def meddle() -> None:
+            for use in (reservation.abort, reservation.commit, lambda: memoryview(reservation)):
+                with pytest.raises(RingError, match="opened by the parent"):
+                    use()
+            with pytest.raises(RingError, match="a forked child needs its own"):
+                reader.doorbell.clear()
+
+        with child(meddle) as pid:
+            assert ends(pid) == 0
+        assert reservation.commit()
+        assert reader.read_bytes() == b"whole"
+
+
+@pytest.mark.parametrize("side", ["reader", "writer"])
+def test_a_signal_handler_may_close_what_waits(side: str) -> None:
+    with Ring.create(4096) as ring:
+        reader, writer = ring.reader(), ring.writer()
+        previous = signal.signal(
+            signal.SIGALRM, lambda *_: (reader if side == "reader" else writer).close()
+        )
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            with pytest.raises(RingError, match="closed"):
+                if side == "reader":
+                    reader.wait()
+                while True:
+                    writer.send(bytes(1000))
+        finally:
+            signal.signal(signal.SIGALRM, previous)
+            reader.close()
+            writer.close()
+
+
+def test_a_dead_readers_bell_does_not_swallow_the_ring_of_its_successor() -> None:
+    """The dead reader's own child still holds its doorbell, and hears it instead."""
+    with Ring.create(4096) as ring, ring.writer() as writer:
+        ready = os.pipe()
+
+        def sleep_with_an_heir() -> None:
+            reader = Ring.attach(ring.address).reader()
+            heir = os.fork()
+            if heir == 0:
+                signal.pause()
+            reader.arm()
+            os.write(ready[1], heir.to_bytes(4, "little"))
+            signal.pause()
+
+        with child(sleep_with_an_heir) as pid:
+            heir = int.from_bytes(os.read(ready[0], 4), "little")
+            os.kill(pid, signal.SIGKILL)
+            ends(pid)
+            try:
+                with ring.reader() as successor:
+                    assert successor.arm() == -1
+                    writer.send(b"for the successor")
+                    assert select.select([successor.doorbell.fileno()], [], [], PATIENCE_S)[0]
+                    assert successor.read_bytes() == b"for the successor"
+            finally:
+                os.kill(heir, signal.SIGKILL)
+        for end in ready:
+            os.close(end)
+
+
 def greet(ring: Ring) -> None:
     with ring.writer() as writer:
         writer.send(b"spawned")

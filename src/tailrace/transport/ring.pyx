@@ -1,8 +1,8 @@
 # cython: language_level=3, freethreading_compatible=False
 """The ring (OSRBuffer): messages between the processes of one node, through shared memory.
 
-One process creates a ring, others attach to it by its address. Any number of writers (255 members
-in all) put messages in, one copy, without locks; one reader takes them out, in place or as copies.
+One process creates a ring, others attach to it by its address. Many writers (256 members in all)
+put messages in, one copy, without locks; one reader takes them out, in place or as copies.
 With ``shared=True`` several readers share the ring and each message goes to one of them.
 
 >>> with Ring.create(1 << 16) as ring, ring.reader() as reader, ring.writer() as writer:
@@ -17,16 +17,18 @@ What is guaranteed
 - A sent message is delivered once. Messages of one writer arrive in the order they were sent
   (exclusive ring); between writers there is no order.
 - A writer that dies between reserving and committing costs that one message, counted as ``lost``;
-  a writer that dies before or after costs nothing. The reader notices a dead writer at once.
+  a writer that dies before or after costs nothing. The reader asks whether the writer lives as soon
+  as it has nothing else to do; a sleeping reader does so within 10 ms.
 - A message whose writer is alive but slow does not hold up those behind it. When ``window``
-  messages have passed it, it is skipped; its writer then learns so, and ``send`` puts it in again:
-  late, never lost.
+  messages have passed it, it is skipped; its writer then learns so, and ``send`` puts it in again,
+  with twice the window: late, never lost.
 - Memory is given back in order, and never while somebody may still read or write it.
 - The memory has no name in any file system and is gone with the last process that maps it.
 
 What is not: a reader that takes over from a dead one may see messages again that the dead one had
 taken; on a shared ring, messages a dead reader had taken and not released are counted as ``lost``.
-A writer belongs to the thread that opened it: when that thread ends, the writer counts as dead.
+Writers and readers belong to the thread that opened them: others are refused, and when it ends they
+count as dead. On a full ring small messages find room more easily than large ones.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release
@@ -89,7 +91,7 @@ cdef extern from "native/wait.h" nogil:
         unsigned member
     ctypedef struct ring_reader:
         unsigned member
-        pass
+        bint nudged
     ctypedef struct ring_spin:
         pass
 
@@ -97,6 +99,9 @@ cdef extern from "native/wait.h" nogil:
     int ring_attach(ring *, int, const uint8_t *, uint64_t *)
     void ring_unmap(ring *)
     bint ring_inherited(const ring *)
+    unsigned ring_forks
+    uint64_t ring_thread()
+    void ring_count(uint64_t *, uint64_t)
     bint ring_any_alive(ring *, int)
     uint64_t ring_max_message_bytes(const ring *)
     uint64_t ring_ahead(uint64_t, uint64_t)
@@ -146,16 +151,16 @@ class RingError(Exception):
 cdef class Doorbell:
     """Something to sleep on, in any poll or epoll, that other processes ring through a ring.
 
-    One doorbell can serve all the rings a process takes part in. A ring is remembered until
+    One doorbell can serve all the rings a thread takes part in. A ring is remembered until
     ``clear``, so ring-then-sleep does not sleep.
     """
 
     cdef doorbell bell
+    cdef unsigned born
 
     def __cinit__(self):
         self.bell.fd = -1
-
-    def __init__(self):
+        self.born = ring_forks
         cdef int error = doorbell_open(&self.bell)
         if error < 0:
             raise RingError(f"cannot open a doorbell: {os.strerror(-error)}")
@@ -169,11 +174,19 @@ cdef class Doorbell:
 
     def clear(self):
         """Take one ring back, after the descriptor was readable."""
-        doorbell_clear(&self.bell)
+        doorbell_clear(_audible(self))
 
     def close(self):
         """Close it. Rings that still name it lose nothing but the wake-up."""
         doorbell_close(&self.bell)
+
+
+cdef doorbell *_audible(Doorbell self) except NULL:
+    if self.bell.fd < 0:
+        raise RingError("the doorbell is closed")
+    if self.born != ring_forks:
+        raise RingError("this doorbell is the parent process's; a forked child needs its own")
+    return &self.bell
 
 
 cdef class _Memory:
@@ -199,6 +212,14 @@ cdef ring *_usable(_Memory memory) except NULL:
             " place in it: use Ring.attach(ring.address) in the child"
         )
     return &memory.ring
+
+
+cdef ring *_mine(_Memory memory, uint64_t thread) except NULL:
+    """`_usable`, for members: by the thread that opened them."""
+    cdef ring *r = _usable(memory)
+    if thread != ring_thread():
+        raise RingError("used by another thread than the one that opened it")
+    return r
 
 
 cdef str _refusal(int result, uint64_t found):
@@ -318,11 +339,14 @@ cdef class Ring:
                 strict=True,
             ):
                 totals[name] += count
-        totals["fill"] = ring_ahead(tail_position(c.tail), c.head) / <double>r.capacity
+        cdef uint64_t head = c.head
+        cdef double used = ring_ahead(tail_position(c.tail), head)
+        totals["fill"] = min(1.0, used / r.capacity)
         return totals
 
     def close(self):
-        """Forget the memory; the creator's close ends the address. Members opened from it go on."""
+        """Forget the memory. Members opened from it go on; the creator's address ends with the last
+        of them."""
         self.memory = None
 
     def __enter__(self):
@@ -340,11 +364,14 @@ cdef class Writer:
     cdef _Memory memory
     cdef Doorbell doorbell
     cdef str address
+    cdef uint64_t thread
+    cdef int exports  # views of the open reservation
 
-    def __init__(self, Ring ring, Doorbell doorbell not None):
+    def __cinit__(self, Ring ring not None, Doorbell doorbell not None):
         cdef _Memory memory = ring.memory
-        if not ring_writer_open(&self.writer, _usable(memory), &doorbell.bell):
+        if not ring_writer_open(&self.writer, _usable(memory), _audible(doorbell)):
             raise RingError(f"ring {ring.address}: all {RING_MEMBERS} places are taken")
+        self.thread = ring_thread()
         self.memory = memory
         self.doorbell = doorbell
         self.address = ring.address
@@ -426,7 +453,8 @@ cdef class Writer:
 
     cdef bint _reserve(self, Py_ssize_t length, uint32_t kind, bint wait) except -1:
         cdef bint rung
-        cdef ring *r = _usable(self.memory)
+        cdef _Memory memory = self.memory  # stays mapped, whatever a signal handler closes
+        cdef ring *r = _mine(memory, self.thread)
         if self.writer.open:
             raise RingError("a reservation of this writer is open; commit it or give it up first")
         if <uint64_t>length > ring_max_message_bytes(r) or length < 0:
@@ -438,25 +466,39 @@ cdef class Writer:
             raise ValueError(f"kind is {kind}; it must be 0 to 15")
         if ring_reserve(&self.writer, length) == RING_DONE:
             return True
+        ring_count(&r.control.members[self.writer.member].counts.full_waits, 1)
         while ring_reserve_or_arm(&self.writer, length) != RING_DONE:
             if not wait:
                 return False
             with nogil:
                 rung = doorbell_wait(&self.doorbell.bell, LOOK_FOR_READER_MS)
             PyErr_CheckSignals()
+            _usable(self.memory)
             if not rung and r.control.readers and not ring_any_alive(r, RING_READER):
                 raise RingError(f"ring {self.address} is full and its reader has ended")
         return True
 
     def close(self):
-        """Give the place up, and an open reservation with it. What was sent stays sent."""
+        """Give the place up, and an open reservation with it. What was sent stays sent.
+
+        Refused while a view of the reservation is held.
+        """
+        if self.exports:
+            raise BufferError(f"{self.exports} views of a reservation are still held")
         self._close()
 
     def __enter__(self):
         return self
 
     def __exit__(self, *exc):
-        self._close()
+        self.close()
+
+
+cdef Writer _open_writer(Reservation self):
+    if self.writer is None or self.writer.memory is None or not self.writer.writer.open:
+        raise ValueError("the reservation has ended")
+    _mine(self.writer.memory, self.writer.thread)
+    return self.writer
 
 
 cdef Reservation _reservation(Writer writer, Py_ssize_t length, uint32_t target, uint32_t kind):
@@ -477,41 +519,34 @@ cdef class Reservation:
     cdef uint8_t *data
     cdef Py_ssize_t length
     cdef uint32_t target, kind
-    cdef int exports
 
     def __getbuffer__(self, Py_buffer *view, int flags):
-        if self.writer is None or not self.writer.writer.open:
-            raise ValueError("the reservation has ended")
+        _open_writer(self)
         PyBuffer_FillInfo(view, self, self.data, self.length, 0, flags)
-        self.exports += 1
+        self.writer.exports += 1
 
     def __releasebuffer__(self, Py_buffer *view):
-        self.exports -= 1
+        self.writer.exports -= 1
 
     def __len__(self):
         return self.length
 
-    cdef int _end(self) except -1:
-        if self.exports:
-            raise BufferError(f"{self.exports} views of the reservation are still held")
-        if self.writer is None or self.writer.memory is None or not self.writer.writer.open:
-            raise ValueError("the reservation has ended")
-        return 0
+    cdef Writer _end(self):
+        cdef Writer writer = _open_writer(self)
+        if writer.exports:
+            raise BufferError(f"{writer.exports} views of the reservation are still held")
+        self.writer = None
+        return writer
 
     def commit(self):
         """Send it. False: it took so long that the reader skipped it; write it again."""
-        self._end()
-        cdef Writer writer = self.writer
-        self.writer = None
-        _usable(writer.memory)
+        cdef Writer writer = self._end()
         return ring_commit(&writer.writer, <uint32_t>self.length, self.target,
                            self.kind) == RING_DONE
 
     def abort(self):
         """Give it up: the reader passes it by."""
-        self._end()
-        cdef Writer writer = self.writer
-        self.writer = None
+        cdef Writer writer = self._end()
         ring_abort(&writer.writer)
 
     def __dealloc__(self):
@@ -531,15 +566,18 @@ cdef class Reader:
     cdef readonly Doorbell doorbell
     """Rings when a message comes, if the reader has announced by ``arm`` that it sleeps."""
     cdef int exports
+    cdef uint64_t thread
+    cdef list released  # (position, units) of messages that other threads let go of
 
-    def __init__(self, Ring ring, Doorbell doorbell not None):
+    def __cinit__(self, Ring ring not None, Doorbell doorbell not None):
         cdef _Memory memory = ring.memory
-        cdef int result = ring_reader_open(&self.reader, _usable(memory), &doorbell.bell)
+        cdef int result = ring_reader_open(&self.reader, _usable(memory), _audible(doorbell))
         if result == -16:  # EBUSY
             raise RingError(f"ring {ring.address} has a living reader; only a shared one has more")
         if result < 0:
             raise RingError(f"ring {ring.address}: all {RING_MEMBERS} places are taken")
         ring_spin_open(&self.spinner)
+        self.thread = ring_thread()
         self.memory = memory
         self.doorbell = doorbell
 
@@ -554,10 +592,18 @@ cdef class Reader:
             self.memory.keep = True
         self.memory = None
 
+    cdef int _check(self) except -1:
+        _mine(self.memory, self.thread)
+        if self.released is not None:
+            released, self.released = self.released, None
+            for position, units in released:
+                ring_release(&self.reader, position, units)
+        return 0
+
     def read(self):
         """The next message in place, or None. See `Message` for how long it may be used."""
         cdef ring_message found
-        _usable(self.memory)
+        self._check()
         if not ring_take(&self.reader, &found):
             return None
         cdef Message message = Message.__new__(Message)
@@ -568,7 +614,7 @@ cdef class Reader:
     def read_bytes(self):
         """The next message as a copy, or None. Faster than ``read`` for small messages."""
         cdef ring_message found
-        _usable(self.memory)
+        self._check()
         if not ring_take(&self.reader, &found):
             return None
         return self._copy(&found)
@@ -577,7 +623,7 @@ cdef class Reader:
         """Up to ``limit`` messages as copies: a list of (target, kind, payload)."""
         cdef ring_message found
         cdef list messages = []
-        _usable(self.memory)
+        self._check()
         while limit > 0 and ring_take(&self.reader, &found):
             messages.append((found.target, found.kind, self._copy(&found)))
             limit -= 1
@@ -605,10 +651,11 @@ cdef class Reader:
         """
         cdef uint64_t timeout_ns, started
         cdef int result
-        _usable(self.memory)
+        cdef _Memory memory = self.memory  # stays mapped, whatever a signal handler closes
+        self._check()
         if ring_peek(&self.reader):
             return True
-        if timeout_s is None:
+        if timeout_s is None or timeout_s > 1e9:
             timeout_ns = <uint64_t>-1
         elif timeout_s < 0:
             raise ValueError(f"timeout is {timeout_s} s; it must not be negative")
@@ -621,12 +668,13 @@ cdef class Reader:
             if result != RING_INTERRUPTED:
                 return result == RING_READABLE
             PyErr_CheckSignals()
-            if timeout_s is not None:
+            self._check()
+            if timeout_ns != <uint64_t>-1:
                 timeout_ns -= min(timeout_ns, now_ns() - started)
 
     def spin(self):
         """The spin of ``wait`` alone, for those who sleep on something else. True: a message."""
-        _usable(self.memory)
+        self._check()
         return ring_peek(&self.reader) or ring_spin_for(&self.reader, &self.spinner)
 
     def arm(self):
@@ -635,12 +683,12 @@ cdef class Reader:
         Returns for how many milliseconds it is safe to sleep: 0 when there is a message already,
         -1 when the doorbell is sure to ring.
         """
-        _usable(self.memory)
+        self._check()
         return ring_reader_arm(&self.reader)
 
     def disarm(self):
         """Awake again: nobody needs to ring."""
-        _usable(self.memory)
+        self._check()
         ring_reader_disarm(&self.reader)
 
     def close(self):
@@ -707,9 +755,17 @@ cdef class Message:
     cdef void _release(self) noexcept:
         cdef Reader reader = self.reader
         self.reader = None
-        if reader is not None and reader.memory is not None:
-            if not ring_inherited(&reader.memory.ring):
-                ring_release(&reader.reader, self.found.position, self.found.units)
+        if reader is None or reader.memory is None or ring_inherited(&reader.memory.ring):
+            return
+        if reader.thread == ring_thread():
+            ring_release(&reader.reader, self.found.position, self.found.units)
+            return
+        # The reader's thread may be waiting, without the interpreter's lock: it does it itself.
+        if reader.released is None:
+            reader.released = []
+        reader.released.append((self.found.position, self.found.units))
+        reader.reader.nudged = True
+        doorbell_ring(&reader.doorbell.bell, reader.doorbell.bell.name)
 
     def __dealloc__(self):
         self._release()

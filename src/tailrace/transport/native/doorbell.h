@@ -61,16 +61,32 @@ static inline void doorbell_close(doorbell *bell) {
     bell->fd = -1;
 }
 
-/* Ring the bell of that name, from any socket of ours. False: nobody there can hear it. */
-static inline bool doorbell_ring(const doorbell *from, const uint8_t *name) {
+static inline int doorbell_send(int fd, const uint8_t *name) {
     struct sockaddr_un address;
     socklen_t length = doorbell_address(name, &address);
-    for (;;) {
-        ssize_t sent = sendto(from->fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL,
-                              (struct sockaddr *)&address, length);
-        if (sent >= 0 || errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS) return true;
-        if (errno != EINTR) return false;
-    }
+    ssize_t sent;
+    do {
+        sent = sendto(fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL, (struct sockaddr *)&address, length);
+    } while (sent < 0 && errno == EINTR);
+    return sent < 0 ? errno : 0;
+}
+
+/* Ring the bell of that name, from any socket of ours. False: nobody there can hear it. */
+static inline bool doorbell_ring(const doorbell *from, const uint8_t *name) {
+    int error = doorbell_send(from->fd, name);
+    if (error == 0) return true;
+    /* No room at the bell: it has been rung and not yet cleared. No room at our end (rings that
+     * others have not cleared count against the socket they came from), or our own bell is
+     * closed: ring from another socket. */
+    struct pollfd ours = {.fd = from->fd, .events = POLLOUT};
+    bool full = error == EAGAIN || error == ENOBUFS;
+    if (full && poll(&ours, 1, 0) > 0 && ours.revents & POLLOUT) return true;
+    if (!full && error != EBADF) return false;
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) return false;
+    error = doorbell_send(fd, name);
+    close(fd);
+    return error == 0 || error == EAGAIN;
 }
 
 /* Take back one ring. One is what a sleeper gets; a second makes the next sleep end at once. */

@@ -26,7 +26,7 @@
 
 #define RING_UNIT_BYTES 64u
 #define RING_MIN_BYTES 4096u
-#define RING_MAX_BYTES (128u << 20)
+#define RING_MAX_BYTES (64u << 20) /* half of it, in units, fits the 20 bits of a header */
 #define RING_MEMBERS 256u
 #define RING_MEMBER_WORDS (RING_MEMBERS / 64u)
 
@@ -89,6 +89,8 @@ typedef struct ring_member {
      * SIGKILL included, in every pid namespace: asking whether a writer is alive costs no call. */
     pthread_mutex_t lifeline;
     _Atomic uint32_t role;
+    _Atomic uint32_t tenant;   /* counts those who have had this place */
+    _Atomic uint32_t patience; /* of readers with this writer: doubled by every skip in a row */
     uint8_t bell[DOORBELL_NAME_BYTES];
     _Alignas(64) ring_counts counts;
 } ring_member;
@@ -104,6 +106,7 @@ typedef struct ring_control {
     uint8_t nonce[16];
     _Atomic uint32_t peak;    /* members [0, peak) have ever been in use */
     _Atomic uint32_t readers; /* that have ever been opened */
+    _Atomic uint32_t reader;  /* exclusive: the place of the reader, plus one; 0: none yet */
     _Alignas(128) _Atomic uint64_t tail;   /* writers */
     _Alignas(128) _Atomic uint64_t head;   /* readers: everything before it may be overwritten */
     _Alignas(128) _Atomic uint64_t cursor; /* shared readers: everything before it is claimed */

@@ -18,6 +18,14 @@ static inline void ring_on_fork(void) { ring_forks++; }
 static inline void ring_watch_forks(void) { pthread_atfork(NULL, NULL, ring_on_fork); }
 static inline bool ring_inherited(const ring *r) { return r->born != ring_forks; }
 
+/* A number for the calling thread that no other thread of the process ever has. */
+static inline uint64_t ring_thread(void) {
+    static _Atomic uint64_t threads;
+    static _Thread_local uint64_t mine;
+    if (!mine) mine = atomic_fetch_add(&threads, 1) + 1;
+    return mine;
+}
+
 static inline uint64_t ring_total_bytes(uint64_t capacity) {
     return sizeof(ring_control) + capacity * (sizeof(ring_header) + RING_UNIT_BYTES);
 }
@@ -71,8 +79,10 @@ static inline int ring_create(ring *r, uint64_t bytes, bool shared, uint64_t win
     if (!error && getrandom(c->nonce, sizeof c->nonce, 0) != (ssize_t)sizeof c->nonce) error = EIO;
     if (error) {
         munmap(memory, total);
-        close(fd);
-        return -error;
+        r->control = NULL;
+        r->fd = -1;
+        errno = error;
+        goto failed;
     }
     /* The first lap is 1, so that the zeroes of new memory are of an earlier one. */
     atomic_store(&c->tail, tail_pack(capacity, 0, false, 0));
@@ -152,6 +162,8 @@ static inline int ring_join(ring *r, enum ring_role role, const doorbell *bell) 
             continue;
         }
         memcpy(members[i].bell, bell->name, sizeof members[i].bell);
+        atomic_fetch_add(&members[i].tenant, 1);
+        atomic_store(&members[i].patience, 0);
         atomic_store(&members[i].role, role);
         uint32_t peak = atomic_load(&r->control->peak);
         while (peak <= i && !atomic_compare_exchange_weak(&r->control->peak, &peak, i + 1)) {
@@ -187,6 +199,7 @@ static inline bool ring_any_alive(ring *r, enum ring_role role) {
  * so that one of the two always sees the other. Pairs with ring_wake. */
 static inline void ring_announce(_Atomic uint64_t *sleepers, unsigned member) {
     atomic_fetch_or(&sleepers[member / 64], UINT64_C(1) << member % 64);
+    atomic_thread_fence(memory_order_seq_cst);
 }
 static inline void ring_retract(_Atomic uint64_t *sleepers, unsigned member) {
     uint64_t bit = UINT64_C(1) << member % 64;

@@ -12,6 +12,8 @@
 #ifndef TAILRACE_READER_H
 #define TAILRACE_READER_H
 
+#include <sched.h>
+
 #include "writer.h"
 
 typedef struct ring_late {
@@ -32,8 +34,11 @@ typedef struct ring_reader {
     ring_message next;
     unsigned late_count; /* at most one per writer */
     ring_late late[RING_MEMBERS];
-    bool dying[RING_MEMBERS];        /* dead members whose place waits to be free again ... */
-    uint64_t dying_at[RING_MEMBERS]; /* ... until the ring has been emptied up to here */
+    /* Dead members whose place waits to be free again: which tenant (0: none), and up to where the
+     * ring must have been emptied. */
+    uint32_t dying[RING_MEMBERS];
+    uint64_t dying_at[RING_MEMBERS];
+    _Atomic bool nudged; /* another thread of ours wants ring_wait to return */
 } ring_reader;
 
 static inline ring_counts *ring_reader_counts(ring_reader *rd) {
@@ -99,7 +104,7 @@ static inline void ring_free_shared(ring_reader *rd) {
             uint64_t now = s;
             if (!atomic_compare_exchange_strong(&h->state, &now, state_with(s, RING_READ)))
                 continue; /* it was done after all */
-            if (status == RING_TAKEN) ring_count(&ring_reader_counts(rd)->lost, 1);
+            ring_count(&ring_reader_counts(rd)->lost, 1);
         } else if (status != RING_READ && status != RING_FLUSH) {
             break;
         }
@@ -125,22 +130,26 @@ static inline void ring_release(ring_reader *rd, uint64_t position, uint64_t uni
 /* A dead member's place can be given away once nothing of it is left in the ring. */
 static inline void ring_bury(ring_reader *rd) {
     ring_control *c = rd->ring->control;
-    uint64_t head = atomic_load(&c->head), tail = tail_position(atomic_load(&c->tail));
+    uint64_t head = atomic_load(&c->head);
     unsigned peak = atomic_load_explicit(&c->peak, memory_order_relaxed);
     for (unsigned i = 0; i < peak; i++) {
         ring_member *m = &c->members[i];
         if (atomic_load_explicit(&m->role, memory_order_relaxed) == RING_FREE || !ring_gone(m)) {
-            rd->dying[i] = false;
+            rd->dying[i] = 0;
             continue;
         }
-        if (!rd->dying[i]) rd->dying[i] = true, rd->dying_at[i] = tail;
+        uint32_t tenant = atomic_load(&m->tenant);
+        if (rd->dying[i] != tenant) { /* the tail is read after its death: nothing comes later */
+            rd->dying[i] = tenant;
+            rd->dying_at[i] = tail_position(atomic_load(&c->tail));
+        }
         if (ring_ahead(head, rd->dying_at[i]) > RING_POSITION_MASK / 2) continue; /* not there yet */
         int error = pthread_mutex_trylock(&m->lifeline); /* held by whoever takes the place */
         if (error == EBUSY) continue;
         if (error == EOWNERDEAD) pthread_mutex_consistent(&m->lifeline);
-        atomic_store(&m->role, RING_FREE);
+        if (atomic_load(&m->tenant) == tenant) atomic_store(&m->role, RING_FREE);
         pthread_mutex_unlock(&m->lifeline);
-        rd->dying[i] = false;
+        rd->dying[i] = 0;
     }
 }
 
@@ -178,13 +187,21 @@ static inline bool ring_reserved_at(ring_reader *rd, uint64_t position) {
     return position != rd->tail_seen;
 }
 
+/* How many messages may pass one of that writer before it is skipped. A writer that was skipped
+ * gets twice the time for its next try: sooner or later it is long enough. */
+static inline uint64_t ring_window(const ring_reader *rd, unsigned writer) {
+    const ring_control *c = rd->ring->control;
+    uint32_t skips = atomic_load_explicit(&c->members[writer].patience, memory_order_relaxed);
+    return c->window << (skips < 20 ? skips : 20);
+}
+
 /* The writer of a message that is not ready is dead: a message less. Returns the state that
  * stands in the header now, which is READY if the commit was its last deed. */
 static inline uint64_t ring_declare_lost(ring_reader *rd, ring_header *h, uint64_t seen) {
     uint64_t now = atomic_load_explicit(&h->state, memory_order_acquire);
     if (now != seen) return now;
     if (!atomic_compare_exchange_strong(&h->state, &now, state_with(seen, RING_READ))) return now;
-    if (state_status(seen) == RING_WRITING) ring_count(&ring_reader_counts(rd)->lost, 1);
+    ring_count(&ring_reader_counts(rd)->lost, 1);
     return state_with(seen, RING_READ);
 }
 
@@ -196,7 +213,7 @@ static inline bool ring_settle(ring_reader *rd, unsigned *i, bool idle) {
     ring_header *h = ring_header_at(rd->ring, late->position);
     uint64_t s = atomic_load_explicit(&h->state, memory_order_acquire);
     unsigned status = state_status(s);
-    if (status == RING_WRITING && rd->passed - late->passed >= rd->ring->control->window) {
+    if (status == RING_WRITING && rd->passed - late->passed >= ring_window(rd, late->writer)) {
         if (atomic_compare_exchange_strong(&h->state, &s, state_with(s, RING_SKIPPED))) {
             ring_count(&ring_reader_counts(rd)->skipped, 1);
             s = state_with(s, RING_SKIPPED);
@@ -280,7 +297,8 @@ static inline bool ring_find_shared(ring_reader *rd, bool claim) {
             return true;
         } else if (waiting) {
             position = next;
-            if (++behind < c->window) continue;
+            behind += status == RING_TAKEN || status == RING_READ;
+            if (behind < ring_window(rd, state_member(left_state))) continue;
             if (atomic_compare_exchange_strong(&ring_header_at(r, left)->state, &left_state,
                                                state_with(left_state, RING_SKIPPED)))
                 ring_count(&ring_reader_counts(rd)->skipped, 1);
@@ -318,6 +336,7 @@ static inline bool ring_take(ring_reader *rd, ring_message *out) {
     ring_counts *counts = ring_reader_counts(rd);
     ring_count(&counts->received, 1);
     ring_count(&counts->received_bytes, out->length_bytes);
+    if ((rd->passed & 0xffff) == 0) ring_bury(rd); /* a busy reader never sleeps */
     return true;
 }
 
@@ -346,20 +365,57 @@ static inline void ring_reader_disarm(ring_reader *rd) {
 /* 0, -EBUSY (an exclusive ring with a living reader) or -ENOSPC (no free place). A reader that
  * follows a dead one starts where that one had freed memory: it may see messages again. */
 static inline int ring_reader_open(ring_reader *rd, ring *r, doorbell *bell) {
-    if (!r->control->shared && ring_any_alive(r, RING_READER)) return -EBUSY;
+    ring_control *c = r->control;
     int member = ring_join(r, RING_READER, bell);
     if (member < 0) return -ENOSPC;
+    uint32_t holder = atomic_load(&c->reader);
+    while (!c->shared) {
+        bool free = holder == 0;
+        /* Somebody may be asking the same at this moment: a few times no is a no. */
+        for (int tries = 0; !free && tries < 100; tries++, sched_yield())
+            free = ring_gone(&c->members[holder - 1]);
+        if (!free) {
+            ring_leave(r, (unsigned)member);
+            return -EBUSY;
+        }
+        if (atomic_compare_exchange_strong(&c->reader, &holder, (uint32_t)member + 1)) break;
+    }
     memset(rd, 0, sizeof *rd);
     rd->ring = r;
     rd->bell = bell;
     rd->member = (unsigned)member;
-    atomic_fetch_add(&r->control->readers, 1);
-    rd->head = rd->published = rd->cursor = rd->tail_seen = atomic_load(&r->control->head);
+    atomic_fetch_add(&c->readers, 1);
+    rd->head = rd->published = rd->cursor = rd->tail_seen = atomic_load(&c->head);
     return 0;
 }
 
+/* Shared: release whatever this reader has taken and not released. */
+static inline void ring_release_all(ring_reader *rd) {
+    ring *r = rd->ring;
+    uint64_t position = atomic_load(&r->control->head);
+    uint64_t end = tail_position(atomic_load(&r->control->tail));
+    while (position != end) {
+        uint64_t s = ring_look(r, position);
+        if (state_lap(s) != ring_lap(r, position) || state_status(s) == RING_STALE) {
+            position = atomic_load(&r->control->head); /* ours cannot have been passed by it */
+            if (ring_ahead(end, position) > r->capacity) break;
+            continue;
+        }
+        if (state_status(s) == RING_TAKEN && state_member(s) == rd->member)
+            atomic_store_explicit(&ring_header_at(r, position)->state, state_with(s, RING_READ),
+                                  memory_order_release);
+        position = (position + state_units(s)) & RING_POSITION_MASK;
+    }
+    ring_free_shared(rd);
+}
+
 static inline bool ring_reader_close(ring_reader *rd) {
-    if (!rd->ring->control->shared) ring_publish(rd);
+    uint32_t holder = rd->member + 1;
+    if (rd->ring->control->shared)
+        ring_release_all(rd);
+    else
+        ring_publish(rd);
+    atomic_compare_exchange_strong(&rd->ring->control->reader, &holder, 0);
     return ring_leave(rd->ring, rd->member);
 }
 

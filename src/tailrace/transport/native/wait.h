@@ -127,7 +127,7 @@ static inline int ring_wait(ring_reader *rd, ring_spin *spin, uint64_t timeout_n
         bool interrupted = !doorbell_wait(rd->bell, most_ms) && errno == EINTR;
         ring_reader_disarm(rd);
         if (ring_peek(rd)) return RING_READABLE;
-        if (interrupted) return RING_INTERRUPTED;
+        if (interrupted || atomic_exchange(&rd->nudged, false)) return RING_INTERRUPTED;
     }
 }
 

@@ -34,10 +34,12 @@ static inline void ring_help(const ring *r, uint64_t tail) {
 
 /* In one lap out of many, stamp the units inside our message with this lap, so that no header,
  * however long unused, is ever old enough for its lap number to come round again. */
-static inline void ring_stamp(const ring *r, uint64_t start, uint64_t units) {
+static inline bool ring_stamps(const ring *r, uint64_t start) {
     unsigned lap_bits = RING_POSITION_BITS - r->shift;
-    uint64_t lap = ring_lap(r, start), often = (UINT64_C(1) << (lap_bits - 2)) - 1;
-    if (lap & often) return;
+    return (ring_lap(r, start) & ((UINT64_C(1) << (lap_bits - 2)) - 1)) == 0;
+}
+static inline void ring_stamp(const ring *r, uint64_t start, uint64_t units) {
+    uint64_t lap = ring_lap(r, start);
     for (uint64_t i = 1; i < units; i++)
         atomic_store_explicit(&ring_header_at(r, start + i)->state,
                               state_pack(lap, 0, 0, RING_STALE), memory_order_relaxed);
@@ -47,8 +49,11 @@ static inline uint64_t ring_units_for(uint64_t bytes) {
     return bytes ? (bytes + RING_UNIT_BYTES - 1) / RING_UNIT_BYTES : 1;
 }
 
+static inline int ring_finish(ring_writer *w, unsigned status);
+
 /* Where the tail is too short for the message, the rest of it becomes a flush mark: a reservation
- * of its own, complete in the same swap. The message then goes to the start of the ring. */
+ * of its own, complete in the same swap. The message then goes to the start of the ring. (In a lap
+ * of stamps it must stay ours until it is stamped; then it is a message that is given up.) */
 static inline int ring_reserve(ring_writer *w, uint64_t bytes) {
     ring *r = w->ring;
     ring_control *c = r->control;
@@ -70,17 +75,17 @@ static inline int ring_reserve(ring_writer *w, uint64_t bytes) {
             tail = now;
             continue;
         }
-        uint64_t next = tail_pack(start + want, want, flush, w->member);
+        bool stamps = ring_stamps(r, start);
+        uint64_t next = tail_pack(start + want, want, flush && !stamps, w->member);
         if (!atomic_compare_exchange_strong(&c->tail, &tail, next)) continue;
-        ring_stamp(r, start, want);
-        if (flush) {
-            tail = next;
-            continue;
-        }
         w->position = start;
-        w->units = units;
+        w->units = want;
         w->open = true;
-        return RING_DONE;
+        if (stamps) ring_stamp(r, start, want);
+        if (!flush) return RING_DONE;
+        if (stamps) ring_finish(w, RING_READ);
+        w->open = false;
+        tail = atomic_load_explicit(&c->tail, memory_order_acquire);
     }
 }
 
@@ -90,7 +95,9 @@ static inline uint8_t *ring_reserved(const ring_writer *w) {
 
 static inline void ring_ring_readers(ring_writer *w) {
     ring_control *c = w->ring->control;
-    ring_wake(w->ring, c->data_sleepers, 1, w->member, w->bell);
+    /* An exclusive ring has one sleeper, but a dead one may have left its name there. */
+    unsigned most = c->shared ? 1 : RING_MEMBERS;
+    ring_wake(w->ring, c->data_sleepers, most, w->member, w->bell);
 }
 
 /* Ends a reservation: READY delivers it, READ gives it up. RING_WAS_SKIPPED: a reader lost
@@ -111,8 +118,11 @@ static inline int ring_finish(ring_writer *w, unsigned status) {
         }
     } while (!atomic_compare_exchange_strong(&h->state, &seen, done));
     w->open = false;
-    ring_counts *counts = &r->control->members[w->member].counts;
-    if (result == RING_WAS_SKIPPED) ring_count(&counts->resent, 1);
+    _Atomic uint32_t *patience = &r->control->members[w->member].patience;
+    if (result == RING_WAS_SKIPPED)
+        atomic_fetch_add(patience, 1);
+    else if (atomic_load_explicit(patience, memory_order_relaxed))
+        atomic_store_explicit(patience, 0, memory_order_relaxed);
     ring_ring_readers(w);
     return result;
 }
@@ -122,12 +132,14 @@ static inline int ring_commit(ring_writer *w, uint32_t length_bytes, uint32_t ta
     ring_header *h = ring_header_at(w->ring, w->position);
     h->target = target;
     h->length_kind = length_bytes | kind << 28;
+    ring_counts *counts = &w->ring->control->members[w->member].counts;
     int result = ring_finish(w, RING_READY);
-    if (result == RING_DONE) {
-        ring_counts *counts = &w->ring->control->members[w->member].counts;
-        ring_count(&counts->sent, 1);
-        ring_count(&counts->sent_bytes, length_bytes);
+    if (result == RING_WAS_SKIPPED) {
+        ring_count(&counts->resent, 1);
+        return result;
     }
+    ring_count(&counts->sent, 1);
+    ring_count(&counts->sent_bytes, length_bytes);
     return result;
 }
 
@@ -155,10 +167,12 @@ static inline bool ring_writer_close(ring_writer *w) {
 /* The ring was full: announce a sleep until there is room, and try once more. */
 static inline int ring_reserve_or_arm(ring_writer *w, uint64_t bytes) {
     _Atomic uint64_t *sleepers = w->ring->control->space_sleepers;
-    ring_count(&w->ring->control->members[w->member].counts.full_waits, 1);
     ring_announce(sleepers, w->member); /* pairs with the wake in ring_publish */
     int result = ring_reserve(w, bytes);
     if (result == RING_DONE) ring_retract(sleepers, w->member);
+    /* What fills the ring may be the hole of a dead writer, and the reader asleep: nobody else
+     * would wake it to look. */
+    else ring_ring_readers(w);
     return result;
 }
 

@@ -3,11 +3,11 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-NATIVE := $(wildcard src/tailrace/transport/native/*.h)
+NATIVE := $(wildcard src/tailrace/*/*.pyx src/tailrace/transport/native/*.h)
 SANITIZERS := thread address undefined
 CFLAGS_STRESS := -std=c11 -O1 -g -Wall -Wextra -Wno-tsan -Isrc/tailrace/transport -pthread
 
-.PHONY: setup demo test ci lint sanitize chaos bench clean help
+.PHONY: setup java demo test ci lint sanitize bench clean help
 
 help:
 	@echo "make demo      see it work"
@@ -31,14 +31,20 @@ build/.environment: pyproject.toml
 	fi
 	@touch $@
 
-build/.native: build/.environment setup.py src/tailrace/transport/ring.pyx $(NATIVE)
+build/.native: build/.environment setup.py $(NATIVE)
 	@$(BIN)/python setup.py --quiet build_ext --inplace
 	@touch $@
 
-demo: setup
-	$(BIN)/python examples/ring.py
+demo: setup java
+	$(BIN)/tailrace demo
 
-test: setup
+java:
+	@command -v java >/dev/null || [ -n "$$JAVA_HOME" ] || \
+		{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo "installing Java ..." && \
+		  apt-get update -qq && apt-get install -qq -y openjdk-17-jre-headless >/dev/null; } || \
+		{ echo "Spark needs Java 17 or later; for example: apt-get install openjdk-17-jre-headless"; exit 1; }
+
+test: setup java
 	$(BIN)/python -m pytest
 
 ci: lint test
@@ -63,5 +69,5 @@ bench: setup
 
 clean:
 	rm -rf build dist .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	rm -rf src/*.egg-info src/tailrace/transport/*.so
+	rm -rf src/*.egg-info src/tailrace/*/*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

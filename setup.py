@@ -22,7 +22,15 @@ setup(
                     "-D_GNU_SOURCE",
                 ],
                 libraries=["pthread"],
-            )
+            ),
+            *(
+                Extension(
+                    name,
+                    [f"src/{name.replace('.', '/')}.pyx"],
+                    extra_compile_args=["-std=c11", "-O3", "-Wall"],
+                )
+                for name in ("tailrace.transport.flat", "tailrace.runtime.hot")
+            ),
         ],
         compiler_directives={"language_level": 3, "boundscheck": False, "wraparound": False},
         build_dir="build/cython",

@@ -66,7 +66,7 @@ static void *write_many(void *argument) {
     ring_writer w;
     doorbell bell;
     CHECK(doorbell_open(&bell) == 0, "no doorbell");
-    CHECK(ring_writer_open(&w, p->ring, &bell), "no place");
+    CHECK(ring_writer_open(&w, p->ring, &bell) == 0, "no place");
     for (uint32_t i = 0; i < p->messages; i++) {
         uint32_t length = 8 + next_random(&p->seed) % (i % 50 ? 200 : RING_BYTES / 2 - 8);
         send_one(&w, length, p->id, i);
@@ -192,7 +192,7 @@ static void *die_writing(void *argument) {
     part *p = argument;
     ring_writer w;
     doorbell bell;
-    CHECK(doorbell_open(&bell) == 0 && ring_writer_open(&w, p->ring, &bell), "no place");
+    CHECK(doorbell_open(&bell) == 0 && ring_writer_open(&w, p->ring, &bell) == 0, "no place");
     for (uint32_t i = 0; i < p->messages; i++) send_one(&w, 8, p->id, i);
     reserve_waiting(&w, p->length ? p->length : 8);
     doorbell_close(&bell);
@@ -240,7 +240,7 @@ static void *fill_half(void *argument) {
     part *p = argument;
     ring_writer w;
     doorbell bell;
-    CHECK(doorbell_open(&bell) == 0 && ring_writer_open(&w, p->ring, &bell), "no place");
+    CHECK(doorbell_open(&bell) == 0 && ring_writer_open(&w, p->ring, &bell) == 0, "no place");
     uint32_t half = (uint32_t)ring_max_message_bytes(p->ring);
     for (uint32_t i = 0; i < p->messages; i++) send_one(&w, half, p->id, i);
     CHECK(ring_writer_close(&w), "the place belongs to this thread");
@@ -260,7 +260,7 @@ static void hole_while_asleep(void) {
     CHECK(ring_create(&r, RING_MIN_BYTES, false, 64) == 0, "no ring");
     open_reader(&rd, &r, &bell);
     ring_spin_open(&spin);
-    CHECK(ring_writer_open(&w, &r, &bell), "no place");
+    CHECK(ring_writer_open(&w, &r, &bell) == 0, "no place");
     send_one(&w, 16 * RING_UNIT_BYTES, 0, 0);
     CHECK(ring_take(&rd, &m), "nothing came");
     ring_release(&rd, m.position, m.units);
@@ -310,7 +310,7 @@ static void deaths_on_a_shared_ring(void) {
     ring_message m;
     CHECK(ring_create(&r, RING_MIN_BYTES, true, 64) == 0, "no ring");
     open_reader(&rd, &r, &bell);
-    CHECK(ring_writer_open(&w, &r, &bell), "no place");
+    CHECK(ring_writer_open(&w, &r, &bell) == 0, "no place");
     for (uint32_t death = 0; death < 2 * RING_MEMBERS; death++) {
         pthread_t thread;
         part p = {.ring = &r, .id = death};
@@ -415,7 +415,8 @@ static void slow_writer(void) {
     enum { WINDOW = 4 };
     CHECK(ring_create(&r, RING_MIN_BYTES, false, WINDOW) == 0, "no ring");
     open_reader(&rd, &r, &bell);
-    CHECK(ring_writer_open(&slow, &r, &bell) && ring_writer_open(&quick, &r, &bell), "no place");
+    CHECK(ring_writer_open(&slow, &r, &bell) == 0 && ring_writer_open(&quick, &r, &bell) == 0,
+          "no place");
     for (int overtaken = 0; overtaken <= WINDOW + 1; overtaken++) {
         CHECK(ring_reserve(&slow, 8) == RING_DONE, "full");
         for (uint32_t i = 0; i < (uint32_t)overtaken; i++) {
@@ -458,7 +459,7 @@ static void late_helper(void) {
     ring_message m;
     CHECK(ring_create(&r, RING_MIN_BYTES, false, 64) == 0, "no ring");
     open_reader(&rd, &r, &bell);
-    CHECK(ring_writer_open(&w, &r, &bell), "no place");
+    CHECK(ring_writer_open(&w, &r, &bell) == 0, "no place");
     send_one(&w, 8, 0, 0);
     uint64_t old_tail = atomic_load(&r.control->tail);
     for (uint32_t i = 1; i <= 3 * r.capacity; i++) {
@@ -486,7 +487,7 @@ static void old_laps(void) {
     ring_message m;
     CHECK(ring_create(&r, RING_MIN_BYTES, false, 64) == 0, "no ring");
     open_reader(&rd, &r, &bell);
-    CHECK(ring_writer_open(&w, &r, &bell), "no place");
+    CHECK(ring_writer_open(&w, &r, &bell) == 0, "no place");
     uint64_t laps = (RING_POSITION_MASK + 1) >> r.shift, turns = laps < 100000 ? laps : 1000;
     uint32_t half = (uint32_t)ring_max_message_bytes(&r), sequence = 0;
     for (int small = 0; small < 3; small++) {

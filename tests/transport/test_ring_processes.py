@@ -370,6 +370,23 @@ def test_a_dead_readers_bell_does_not_swallow_the_ring_of_its_successor() -> Non
             os.close(end)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="making a network namespace needs root")
+def test_a_reader_that_cannot_be_woken_from_another_network_is_refused() -> None:
+    import ctypes
+
+    with Ring.create(4096) as ring, ring.reader():
+
+        def attach_from_elsewhere() -> None:
+            new_network = 0x40000000
+            if ctypes.CDLL(None).unshare(new_network) != 0:
+                return  # not allowed here after all
+            with pytest.raises(RingError, match="cannot be woken from here"):
+                Ring.attach(ring.address).writer()
+
+        with child(attach_from_elsewhere) as pid:
+            assert ends(pid) == 0
+
+
 def greet(ring: Ring) -> None:
     with ring.writer() as writer:
         writer.send(b"spawned")

@@ -35,6 +35,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_FillInfo, PyB
 from cpython.buffer cimport PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals
+from libc.errno cimport EBUSY, EHOSTUNREACH
 cimport cython
 from libc.string cimport memcpy
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -107,7 +108,7 @@ cdef extern from "native/wait.h" nogil:
     uint64_t ring_ahead(uint64_t, uint64_t)
     uint64_t tail_position(uint64_t)
 
-    bint ring_writer_open(ring_writer *, ring *, doorbell *)
+    int ring_writer_open(ring_writer *, ring *, doorbell *)
     bint ring_writer_close(ring_writer *)
     int ring_reserve(ring_writer *, uint64_t)
     int ring_reserve_or_arm(ring_writer *, uint64_t)
@@ -171,6 +172,10 @@ cdef class Doorbell:
     def fileno(self):
         """The descriptor to wait on until it is readable."""
         return self.bell.fd
+
+    def ring(self):
+        """Ring it oneself, from any thread of the process."""
+        doorbell_ring(_audible(self), self.bell.name)
 
     def clear(self):
         """Take one ring back, after the descriptor was readable."""
@@ -369,7 +374,13 @@ cdef class Writer:
 
     def __cinit__(self, Ring ring not None, Doorbell doorbell not None):
         cdef _Memory memory = ring.memory
-        if not ring_writer_open(&self.writer, _usable(memory), _audible(doorbell)):
+        cdef int result = ring_writer_open(&self.writer, _usable(memory), _audible(doorbell))
+        if result == -EHOSTUNREACH:
+            raise RingError(
+                f"ring {ring.address}: its reader cannot be woken from here; it is in another"
+                " network namespace"
+            )
+        if result < 0:
             raise RingError(f"ring {ring.address}: all {RING_MEMBERS} places are taken")
         self.thread = ring_thread()
         self.memory = memory
@@ -572,7 +583,7 @@ cdef class Reader:
     def __cinit__(self, Ring ring not None, Doorbell doorbell not None):
         cdef _Memory memory = ring.memory
         cdef int result = ring_reader_open(&self.reader, _usable(memory), _audible(doorbell))
-        if result == -16:  # EBUSY
+        if result == -EBUSY:
             raise RingError(f"ring {ring.address} has a living reader; only a shared one has more")
         if result < 0:
             raise RingError(f"ring {ring.address}: all {RING_MEMBERS} places are taken")

@@ -89,6 +89,16 @@ static inline bool doorbell_ring(const doorbell *from, const uint8_t *name) {
     return error == 0 || error == EAGAIN;
 }
 
+/* Could we ring it? Does not ring. */
+static inline bool doorbell_reaches(const uint8_t *name) {
+    struct sockaddr_un address;
+    socklen_t length = doorbell_address(name, &address);
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    bool reached = fd >= 0 && connect(fd, (struct sockaddr *)&address, length) == 0;
+    if (fd >= 0) close(fd);
+    return reached;
+}
+
 /* Take back one ring. One is what a sleeper gets; a second makes the next sleep end at once. */
 static inline void doorbell_clear(const doorbell *bell) {
     char byte;

@@ -151,12 +151,20 @@ static inline uint64_t ring_max_message_bytes(const ring *r) {
     return r->capacity * RING_UNIT_BYTES / 2;
 }
 
-/* False: there is no free place. */
-static inline bool ring_writer_open(ring_writer *w, ring *r, doorbell *bell) {
+/* 0, -ENOSPC (there is no free place), or -EHOSTUNREACH: the memory can be reached from here, but
+ * not the doorbell of its living reader, who would sleep through every message. That is so across
+ * network namespaces: to the ring they are different nodes. */
+static inline int ring_writer_open(ring_writer *w, ring *r, doorbell *bell) {
+    ring_control *c = r->control;
+    for (unsigned i = 0; i < atomic_load(&c->peak); i++) {
+        ring_member *m = &c->members[i];
+        if (atomic_load(&m->role) == RING_READER && !doorbell_reaches(m->bell) && !ring_gone(m))
+            return -EHOSTUNREACH;
+    }
     int member = ring_join(r, RING_WRITER, bell);
-    if (member < 0) return false;
+    if (member < 0) return -ENOSPC;
     *w = (ring_writer){.ring = r, .bell = bell, .member = (unsigned)member};
-    return true;
+    return 0;
 }
 
 static inline bool ring_writer_close(ring_writer *w) {

@@ -1,0 +1,1 @@
+"""Applications that the papers measure; each doubles as an example."""

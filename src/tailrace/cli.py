@@ -1,0 +1,111 @@
+"""The command `tailrace`."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tailrace.api import Topology
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; the exit code says whether all went well."""
+    parser = argparse.ArgumentParser(prog="tailrace", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="run a topology on Spark, with a live view")
+    run.add_argument("topology", help="module:name of a Topology, or of a function that makes one")
+    run.add_argument("--workers", type=int, help="default: Spark's task slots")
+    run.add_argument("--seconds", type=float, help="drain and stop after so long")
+    explain = commands.add_parser("explain", help="say what would run where")
+    explain.add_argument("topology")
+    explain.add_argument("--workers", type=int, default=2)
+    demo = commands.add_parser("demo", help="a word count on local Spark, beside a micro-batch")
+    demo.add_argument("--seconds", type=float, default=8.0)
+    options = parser.parse_args(arguments)
+    try:
+        return int(_COMMANDS[options.command](options))
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return 130
+    except (ValueError, RuntimeError, ImportError) as error:
+        print(f"tailrace: {error}", file=sys.stderr)
+        return 1
+
+
+def load(name: str) -> Topology:
+    """The topology that `module:name` stands for."""
+    module_name, _, attribute = name.partition(":")
+    if not module_name or not attribute:
+        raise ValueError(f"{name!r} does not name a topology; write it as module:name")
+    sys.path.insert(0, str(Path.cwd()))
+    module = importlib.import_module(module_name)
+    if not hasattr(module, attribute):
+        raise ValueError(f"module {module_name!r} has no {attribute!r}")
+    found = getattr(module, attribute)
+    found = found() if callable(found) and not isinstance(found, Topology) else found
+    if not isinstance(found, Topology):
+        raise ValueError(f"{name} is a {type(found).__name__}; expected a Topology")
+    return found
+
+
+def _run(options: argparse.Namespace) -> int:
+    from tailrace.spark.session import local_spark
+    from tailrace.view import watch
+
+    topology = load(options.topology)
+    print("starting Spark ...", file=sys.stderr)
+    job = topology.start(local_spark(options.workers), workers=options.workers)
+    try:
+        watch(job, options.seconds)
+    finally:
+        if job.is_active:
+            job.stop()
+    error = job.exception()
+    if error is not None:
+        print(f"tailrace: {error}", file=sys.stderr)
+        return 1
+    print(summary(job))
+    return 0
+
+
+def summary(job: Any) -> str:
+    """A finished job in three lines."""
+    progress = job.last_progress
+    emitted = sum(progress.emitted.values())
+    balance = "nothing lost, nothing twice" if progress.balanced else "the audit does not balance"
+    return (
+        f"{job.name}: {emitted:,} records in, {progress.delivered:,} at the sinks, {balance}\n"
+        f"latency from source to sink: p50 {progress.latency_ms(50):.2f} ms,"
+        f" p99 {progress.latency_ms(99):.2f} ms, p99.9 {progress.latency_ms(99.9):.2f} ms"
+    )
+
+
+def _explain(options: argparse.Namespace) -> int:
+    from tailrace.graph.wiring import wire
+    from tailrace.spark.job import spread
+
+    topology = load(options.topology)
+    wiring = wire(topology.graph)
+    placement = spread(wiring, options.workers)
+    print(topology)
+    for worker in range(options.workers):
+        print(f"worker {worker}")
+        for instance, home in enumerate(placement):
+            if home == worker:
+                chain = wiring.chain_of(instance)
+                copy = f" ({instance - chain.first + 1} of {chain.parallelism})"
+                print(f"  {chain.label}{copy if chain.parallelism > 1 else ''}")
+    return 0
+
+
+def _demo(options: argparse.Namespace) -> int:
+    from tailrace.demo import demo
+
+    return demo(options.seconds)
+
+
+_COMMANDS = {"run": _run, "explain": _explain, "demo": _demo}

@@ -1,0 +1,235 @@
+"""Records made on the spot, at exact times.
+
+Every record has its scheduled time, computed from the start and not from the record before: a
+source that falls behind catches up, its rate does not drift, and the latency of a late record
+counts from when it should have been there.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sized
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+from itertools import accumulate, count, islice, takewhile
+from math import isfinite
+from typing import Any, Protocol
+
+from tailrace.graph.model import Record
+from tailrace.runtime.source import Reader, Source
+
+_NEVER = sys.maxsize
+
+
+def _check_positive(name: str, value: float) -> None:
+    if not (isfinite(value) and value > 0):
+        raise ValueError(f"{name} is {value}; it must be above 0 and finite")
+
+
+class Pace(Protocol):
+    """When records are due."""
+
+    def offsets_ns(self, index: int, parallelism: int, skip: int) -> Iterator[int]:
+        """The due times of one instance's records, from the start of the schedule.
+
+        The instances' schedules together are the whole; the first `skip` are left out.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Constant:
+    """So many per second, at even distances. Instance i of n takes every n-th, from the i-th."""
+
+    per_s: float
+
+    def __post_init__(self) -> None:
+        _check_positive("per_s", self.per_s)
+
+    def offsets_ns(self, index: int, parallelism: int, skip: int) -> Iterator[int]:
+        """See `Pace`."""
+        # In whole numbers: at 3 per second the billionth record is still due on its nanosecond.
+        distance = 1_000_000_000 / Fraction(self.per_s)
+        top, bottom = distance.numerator, distance.denominator
+        return (i * top // bottom for i in count(index + skip * parallelism, parallelism))
+
+
+@dataclass(frozen=True)
+class Poisson:
+    """So many per second on average, at random distances that follow from the seed.
+
+    Each instance has a process of its own of its share of the rate; their union is again Poisson.
+    To skip records takes a fraction of a microsecond for each.
+    """
+
+    per_s: float
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _check_positive("per_s", self.per_s)
+
+    def offsets_ns(self, index: int, parallelism: int, skip: int) -> Iterator[int]:
+        """See `Pace`."""
+        chance = random.Random(f"{self.seed} {index} {parallelism}")
+        draw = partial(chance.expovariate, self.per_s / parallelism / 1e9)
+        return islice(map(int, accumulate(iter(draw, None))), skip, None)
+
+
+@dataclass(frozen=True)
+class Bursts:
+    """`size` records at once, every `every_s`; the instances share each burst."""
+
+    size: int
+    every_s: float
+
+    def __post_init__(self) -> None:
+        _check_positive("size", self.size)
+        _check_positive("every_s", self.every_s)
+
+    def offsets_ns(self, index: int, parallelism: int, skip: int) -> Iterator[int]:
+        """See `Pace`."""
+        every_ns = round(self.every_s * 1e9)
+        first = index + skip * parallelism
+        return (i // self.size * every_ns for i in count(first, parallelism))
+
+
+class _Paced(Reader):
+    def __init__(
+        self,
+        records: Iterator[Record],
+        offsets_ns: Iterator[int],
+        clock_ns: Callable[[], int],
+        emitted: int,
+    ) -> None:
+        self._records = records
+        self._dues_ns = offsets_ns
+        self._clock_ns = clock_ns
+        self._emitted = emitted
+        self._due_ns = 0
+        self._started = False
+
+    def _start(self, now_ns: int) -> None:
+        """Lay the schedule onto the clock: its start, or where it goes on, is now."""
+        self._started = True
+        first_ns = next(self._dues_ns, None)
+        if first_ns is None:
+            self._due_ns = _NEVER
+            return
+        start_ns = now_ns - first_ns if self._emitted else now_ns
+        self._due_ns = start_ns + first_ns
+        self._dues_ns = map(start_ns.__add__, self._dues_ns)
+
+    def poll(self, most: int) -> list[Record] | None:
+        now_ns = self._clock_ns()
+        if not self._started:
+            self._start(now_ns)
+        due_ns = self._due_ns
+        if now_ns < due_ns:
+            return None if due_ns == _NEVER else []
+        dues_ns = self._dues_ns
+        due = 0
+        first_ns = due_ns
+        while due_ns <= now_ns and due < most:
+            due += 1
+            due_ns = next(dues_ns, _NEVER)
+        records = list(islice(self._records, due))
+        self._due_ns = due_ns if len(records) == due else _NEVER
+        self._emitted += len(records)
+        self.emitted_ns = first_ns
+        return records or None
+
+    def due_ns(self) -> int:
+        return 0 if self._due_ns == _NEVER else self._due_ns
+
+    def position(self) -> int:
+        return self._emitted
+
+
+class _Unpaced(Reader):
+    def __init__(
+        self,
+        records: Iterator[Record],
+        seconds: float | None,
+        clock_ns: Callable[[], int],
+        emitted: int,
+    ) -> None:
+        self._records = records
+        self._seconds = seconds
+        self._clock_ns = clock_ns
+        self._emitted = emitted
+        self._end_ns: int | None = None
+
+    def poll(self, most: int) -> list[Record] | None:
+        if self._seconds is not None:
+            now_ns = self._clock_ns()
+            if self._end_ns is None:
+                self._end_ns = now_ns + round(self._seconds * 1e9)
+            if now_ns >= self._end_ns:
+                return None
+        records = list(islice(self._records, most))
+        self._emitted += len(records)
+        return records or None
+
+    def position(self) -> int:
+        return self._emitted
+
+
+@dataclass(frozen=True)
+class Generate(Source):
+    """Records from a function or a collection, at a pace.
+
+    `make(i)` gives the i-th record of the whole source; or `make` is a collection, and its records
+    are taken in order; without it a record is its own number. Instance i of n takes every n-th
+    record, from the i-th on. The source ends after `count` records, or with the last one that is
+    due within `seconds`, or when the collection does.
+
+    Without a pace, records come as fast as they are taken; `seconds` then begin anew after a
+    rewind.
+    """
+
+    make: Callable[[int], Record] | Iterable[Record] | None = None
+    pace: Pace | None = None
+    count: int | None = None
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.count is not None and self.count < 0:
+            raise ValueError(f"count is {self.count}; it must be at least 0")
+        if self.seconds is not None:
+            _check_positive("seconds", self.seconds)
+        if isinstance(self.make, Iterator):
+            raise TypeError(
+                f"{type(self.make).__name__} can be read only once, by one instance; "
+                "give a list or a function of the record's number"
+            )
+
+    def open(
+        self, index: int, parallelism: int, clock_ns: Callable[[], int], position: Any = None
+    ) -> Reader:
+        """This instance's share; a position is the number of records it had emitted."""
+        emitted = position or 0
+        first = index + emitted * parallelism
+        total = self.count
+        make: Any = self.make
+        if isinstance(make, Sized):
+            total = len(make) if total is None else min(total, len(make))
+        numbers: Iterable[int] = count(first, parallelism)
+        if total is not None:
+            numbers = range(first, max(first, total), parallelism)
+        if make is None:
+            records: Iterator[Record] = iter(numbers)
+        elif callable(make):
+            records = map(make, numbers)
+        else:
+            stop = None if total is None else max(first, total)
+            records = islice(make, first, stop, parallelism)
+        if self.pace is None:
+            return _Unpaced(records, self.seconds, clock_ns, emitted)
+        offsets_ns = self.pace.offsets_ns(index, parallelism, emitted)
+        if isinstance(numbers, range):
+            offsets_ns = islice(offsets_ns, len(numbers))
+        if self.seconds is not None:
+            offsets_ns = takewhile(round(self.seconds * 1e9).__gt__, offsets_ns)
+        return _Paced(records, offsets_ns, clock_ns, emitted)

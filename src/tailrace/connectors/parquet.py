@@ -1,0 +1,202 @@
+"""Rows into Parquet files, which Spark and pyarrow read."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from copy import copy
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tailrace.connectors.parts import Part, part_name
+from tailrace.graph.model import Record
+from tailrace.runtime.source import Sink
+
+Row = dict[str, Any]
+
+_INFER_ROWS = 1024
+_BATCH_ROWS = 4096
+_MERGE_BATCHES = 256
+
+
+def _as_row(record: Record, names: list[str] | None) -> Row:
+    if isinstance(record, dict):
+        return record
+    if isinstance(record, tuple):
+        fields = getattr(record, "_fields", None) or names
+        fields = fields or [f"_{number}" for number in range(1, len(record) + 1)]
+        if len(fields) == len(record):
+            return dict(zip(fields, record, strict=True))
+        raise ValueError(f"the row has {len(record)} values for the {len(fields)} columns {fields}")
+    raise TypeError(f"a row is a dict or a tuple; this is {type(record).__name__}: {record!r:.100}")
+
+
+def to_batch(rows: list[Row], schema: pa.Schema) -> pa.RecordBatch:
+    """Columns of rows. Missing fields become null; unknown ones, and values that do not fit, raise.
+
+    >>> to_batch([{"n": 1}, {}], pa.schema({"n": pa.int64()})).to_pydict()
+    {'n': [1, None]}
+    """
+    names = set(schema.names)
+    if not all(map(names.issuperset, rows)):
+        unknown = sorted(set().union(*rows) - names)
+        raise ValueError(f"the schema has no columns {unknown}; it has {schema.names}")
+    columns = []
+    for column in schema:
+        values = [row.get(column.name) for row in rows]
+        if pa.types.is_integer(column.type) and float in set(map(type, values)):
+            # pyarrow would cut off what is behind the point.
+            raise TypeError(f"column {column.name!r} is {column.type}; a value is a float")
+        try:
+            columns.append(pa.array(values, column.type))
+        except (pa.ArrowException, OverflowError) as error:
+            raise ValueError(f"column {column.name!r} is {column.type}: {error}") from error
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _schema_of(rows: list[Row]) -> pa.Schema:
+    types = {}
+    for name in dict.fromkeys(name for row in rows for name in row):
+        try:
+            found = pa.array([row.get(name) for row in rows]).type
+        except pa.ArrowException as error:
+            raise ValueError(f"column {name!r} of the first {len(rows)} rows: {error}") from error
+        # A column without any value yet: of the types it may have, text is the likeliest.
+        types[name] = pa.string() if pa.types.is_null(found) else found
+    return pa.schema(types)
+
+
+@dataclass
+class Parquet(Sink):
+    """Rows into a directory: instance i writes the file `part-0000i.parquet`.
+
+    A row is a dict, a named tuple, or a tuple in the order of the columns. Without a schema, the
+    first rows (at most 1024) give one, and tuples have the columns `_1`, `_2` ... as in Spark; a
+    file appears then only if there are rows. Each file appears, whole, when the input has ended.
+    An instance that fails leaves nothing; others that had ended by then have their files.
+
+    Writing a row group holds up the worker for as long as it takes to compress it.
+    """
+
+    path: str
+    schema: Any = None
+    """A pyarrow schema, or a dict of names and pyarrow types."""
+    group_rows: int = 32_768
+    group_bytes: int = 32 << 20
+    """A row group is written when it has at least so many rows, or takes so much memory."""
+    compression: str = "snappy"
+    overwrite: bool = False
+    """Replace files of the same names; others in the directory stay."""
+    _part: Part | None = field(default=None, init=False, repr=False)
+    _writer: Any = field(default=None, init=False, repr=False)
+    _waiting: list[Row] = field(init=False, repr=False)
+    """Rows from which the schema will be inferred."""
+    _batches: list[Any] = field(init=False, repr=False)
+    _merged: list[Any] = field(init=False, repr=False)
+    _rows: int = field(default=0, init=False, repr=False)
+    _bytes: int = field(default=0, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.group_rows < 1 or self.group_bytes < 1:
+            raise ValueError(
+                f"group_rows is {self.group_rows} and group_bytes {self.group_bytes}; "
+                "both must be at least 1"
+            )
+        if self.schema is not None:
+            self.schema = pa.schema(self.schema)
+
+    def open(self, index: int, parallelism: int) -> None:
+        """Begin the hidden file."""
+        self._waiting, self._batches, self._merged = [], [], []
+        name = part_name(index, "parquet")
+        self._part = Part(Path(self.path), name, self.overwrite)
+        if self.schema is not None:
+            self._begin()
+
+    def _begin(self) -> None:
+        assert self._part is not None, "not open"
+        self._writer = pq.ParquetWriter(self._part.file, self.schema, compression=self.compression)
+
+    def write(self, records: Iterator[Record]) -> None:
+        """Take rows; write row groups as they fill."""
+        if self.schema is None:
+            self._infer(records)
+            return
+        names = self.schema.names
+        ahead = copy(records)
+        try:
+            while rows := [_as_row(record, names) for record in islice(ahead, _BATCH_ROWS)]:
+                self._add(rows)
+                deque(islice(records, len(rows)), maxlen=0)
+            deque(records, maxlen=0)  # it has to be asked beyond its last record
+        except (TypeError, ValueError):
+            # One by one, so that it is the bad row at which the iterator stops.
+            for record in records:
+                self._add([_as_row(record, names)])
+
+    def _infer(self, records: Iterator[Record]) -> None:
+        for record in records:
+            self._waiting.append(_as_row(record, None))
+            if len(self._waiting) >= _INFER_ROWS:
+                try:
+                    self._settle()
+                except ValueError:
+                    self._waiting.pop()
+                    raise
+                self.write(records)
+
+    def _settle(self) -> None:
+        """Make a schema of the rows that wait for one."""
+        self.schema = _schema_of(self._waiting)
+        self._begin()
+        rows, self._waiting = self._waiting, []
+        self._add(rows)
+
+    def _add(self, rows: list[Row]) -> None:
+        if not rows:
+            return
+        batch = to_batch(rows, self.schema)
+        self._batches.append(batch)
+        self._rows += batch.num_rows
+        self._bytes += batch.get_total_buffer_size()
+        if self._rows >= self.group_rows or self._bytes >= self.group_bytes:
+            self._write_group()
+        elif len(self._batches) >= _MERGE_BATCHES:
+            self._merge()
+
+    def _merge(self) -> None:
+        """Small batches into one: a batch takes memory beside its rows."""
+        table = pa.Table.from_batches(self._batches, self.schema)
+        self._merged += table.combine_chunks().to_batches()
+        self._batches = []
+
+    def _write_group(self) -> None:
+        table = pa.Table.from_batches(self._merged + self._batches, self.schema)
+        self._writer.write_table(table, row_group_size=table.num_rows)
+        self._merged, self._batches = [], []
+        self._rows = self._bytes = 0
+
+    def finish(self) -> None:
+        """Write what is left and let the file appear."""
+        assert self._part is not None, "not open"
+        if self._waiting:
+            self._settle()
+        if self._batches or self._merged:
+            self._write_group()
+        if self._writer is not None:
+            self._writer.close()
+            self._part.commit()
+
+    def close(self) -> None:
+        """Remove the file if the input has not ended."""
+        if self._writer is not None and self._writer.is_open:
+            with suppress(OSError, ValueError):  # it writes the end of a file that goes away
+                self._writer.close()
+        if self._part is not None:
+            self._part.discard()

@@ -1,0 +1,356 @@
+"""A worker: the core, and around it the ring, the sockets and the coordinator. One thread."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pickle
+import select
+import socket
+import time
+import traceback
+from typing import TYPE_CHECKING
+
+from tailrace.control.peers import KIND_CREDIT, JumboCodec, Peer, credits_in
+from tailrace.control.protocol import (
+    KIND,
+    Failed,
+    Go,
+    Hello,
+    Message,
+    Peers,
+    Progress,
+    Ready,
+    Settings,
+    Stop,
+    pack,
+    unpack,
+)
+from tailrace.graph.wiring import wire
+from tailrace.runtime.core import Core
+from tailrace.runtime.histogram import Histogram
+from tailrace.runtime.instance import Instance
+from tailrace.runtime.step import Counts, OperatorFailed
+from tailrace.transport.listener import TcpListener
+from tailrace.transport.ring import Doorbell, Ring, RingError
+from tailrace.transport.tcp import Refusals, TcpConfig, TcpConnection
+
+if TYPE_CHECKING:
+    from tailrace.runtime.outlet import Item
+
+_DRAIN_MESSAGES = 256
+_LOOK_AROUND_NS = 5_000_000
+"""A busy worker looks at its sockets this often."""
+_LONGEST_SLEEP_S = 0.1
+
+
+class CoordinatorLostError(ConnectionError):
+    """The driver is gone; so the worker goes, too."""
+
+
+class Worker:
+    """See above. `run` returns when the job has ended."""
+
+    def __init__(self, settings: Settings, rank: int, executor: str) -> None:
+        _sharpen_timers()
+        self._settings = settings
+        self._rank = rank
+        self._executor = executor
+        self._clock_ns = time.monotonic_ns
+        self._doorbell = Doorbell()
+        self._ring = Ring.create(settings.ring_bytes)
+        self._reader = self._ring.reader(self._doorbell)
+        self._refusals = Refusals()
+        self._config = TcpConfig(worker_id=rank, secret=settings.secret)
+        self._codec = JumboCodec(self._clock_ns)
+        self._epoll = select.epoll()
+        self._epoll.register(self._doorbell.fileno(), select.EPOLLIN)
+        self._control = TcpConnection.connect(
+            self._config, settings.coordinator, settings.workers, self._refusals
+        )
+        self._sockets: dict[int, TcpConnection] = {}
+        self._source_fds: dict[int, tuple[Instance, int]] = {}  # and what each is watched for
+        self._watch(self._control)
+        self._listener: TcpListener | None = None
+        self._peers: dict[int, Peer] = {}
+        self._core: Core | None = None
+        self._running = False
+        self._stopped = False
+        self._reported_end = False
+        self._failed = False
+        self._next_progress_ns = 0
+        self._cpu_before_s = time.process_time()  # Spark may have used this process before
+        self._looked_ns = 0
+
+    # ---- life ----
+
+    def run(self) -> None:
+        """Join the job, work until it ends, leave nothing behind."""
+        try:
+            self._join()
+            while not self._stopped:
+                self._turn()
+        except CoordinatorLostError:
+            pass
+        except BaseException as error:
+            self._fail(error)
+        finally:
+            self._close()
+
+    def _join(self) -> None:
+        host = self._own_host()
+        self._listener = TcpListener(self._config, (host, 0), self._refusals)
+        self._epoll.register(self._listener.fileno(), select.EPOLLIN)
+        self._tell(
+            Hello(
+                self._rank,
+                os.getpid(),
+                host,
+                self._executor,
+                self._ring.address,
+                self._listener.address,
+            )
+        )
+        while not self._running and not self._stopped:
+            self._look(_LONGEST_SLEEP_S)
+
+    def _own_host(self) -> str:
+        """The address by which we reach the coordinator, and others reach us."""
+        while self._control.fileno() >= 0 and not self._control.authenticated:
+            self._look(_LONGEST_SLEEP_S)
+        if self._control.closed:
+            raise CoordinatorLostError(self._control.close_reason)
+        with socket.socket(fileno=os.dup(self._control.fileno())) as copy:
+            host: str = copy.getsockname()[0]
+            return host
+
+    def _meet(self, hellos: tuple[Hello, ...]) -> None:
+        """Open a way to every other worker, and build the core."""
+        mine = hellos[self._rank]
+        node = self._settings.node
+        ways: dict[int, str] = {}
+        for hello in hellos:
+            if hello.rank == self._rank:
+                continue
+            apart = node == "worker" or (node == "executor" and hello.executor != mine.executor)
+            peer = None if apart else self._by_ring(hello)
+            ways[hello.rank] = "ring" if peer else "tcp"
+            self._peers[hello.rank] = peer or self._by_tcp(hello)
+        graph, placement, limits = pickle.loads(self._settings.job)
+        self._core = Core(
+            self._rank,
+            wire(graph),
+            placement,
+            self._clock_ns,
+            self._send,
+            self._credit,
+            self._doorbell.ring,
+            limits,
+        )
+        for instance in self._core.instances:
+            source = instance.source
+            if source is not None and (fd := source.reader.fileno()) is not None:
+                self._epoll.register(fd, 0)
+                self._source_fds[fd] = (instance, 0)
+        self._tell(Ready(self._rank, ways))
+
+    def _by_ring(self, hello: Hello) -> Peer | None:
+        try:
+            writer = Ring.attach(hello.ring).writer(self._doorbell)
+        except RingError:
+            return None  # its memory is elsewhere, or it could not be woken from here
+        return Peer.by_ring(writer, self._codec)
+
+    def _by_tcp(self, hello: Hello) -> Peer:
+        connection = TcpConnection.connect(self._config, hello.address, hello.rank, self._refusals)
+        self._watch(connection)
+        return Peer.by_tcp(connection, self._codec)
+
+    # ---- one turn ----
+
+    def _turn(self) -> None:
+        core = self._core
+        assert core is not None
+        busy = self._receive(core)
+        busy |= core.round()
+        for peer in self._peers.values():
+            peer.flush()
+        now_ns = self._clock_ns()
+        if now_ns >= self._next_progress_ns:
+            self._report(core, now_ns)
+        if core.ended and not self._reported_end and not self._pending():
+            self._reported_end = True
+            self._report(core, now_ns)
+        if not busy:
+            self._rest(core)
+        elif now_ns - self._looked_ns > _LOOK_AROUND_NS:
+            self._look(0)
+
+    def _receive(self, core: Core) -> bool:
+        messages = self._reader.drain(_DRAIN_MESSAGES)
+        for link, kind, payload in messages:
+            self._accept(core, link, kind, payload)
+        return bool(messages)
+
+    def _accept(self, core: Core, link: int, kind: int, payload: bytes | memoryview) -> None:
+        if kind == KIND_CREDIT:
+            for credited, taken in credits_in(payload):
+                core.credit(credited, taken)
+        else:
+            sent_ns, items = self._codec.decode(payload)
+            core.deliver(link, items, sent_ns)
+
+    def _rest(self, core: Core) -> None:
+        """Nothing to do: sleep until a message comes, something is due, or a while has passed."""
+        due_ns = core.next_due_ns()
+        sleep_s = _LONGEST_SLEEP_S
+        if due_ns is not None:
+            sleep_s = min(sleep_s, (due_ns - self._clock_ns()) / 1e9)
+        if sleep_s <= 0 or self._reader.spin():
+            return
+        for fd, (instance, watched) in self._source_fds.items():
+            wanted = 0 if instance.congested or instance.ended else select.EPOLLIN
+            if wanted != watched:
+                self._epoll.modify(fd, wanted)
+                self._source_fds[fd] = (instance, wanted)
+        patience_ms = self._reader.arm()
+        if patience_ms:
+            if patience_ms > 0:
+                sleep_s = min(sleep_s, patience_ms / 1000)
+            self._look(sleep_s)
+        self._reader.disarm()
+
+    def _look(self, timeout_s: float) -> None:
+        """Do what the sockets ask for; wait for them, or for the doorbell, at most so long."""
+        self._looked_ns = self._clock_ns()
+        if timeout_s > 0:
+            # An epoll waits in whole milliseconds, a select in microseconds.
+            select.select([self._epoll], [], [], timeout_s)
+        for fd, events in self._epoll.poll(0):
+            if fd == self._doorbell.fileno():
+                self._doorbell.clear()
+            elif self._listener is not None and fd == self._listener.fileno():
+                for connection in self._listener.on_ready():
+                    self._watch(connection)
+            elif fd in self._sockets:
+                self._serve(fd, events)
+        if self._control.closed and not self._stopped:
+            raise CoordinatorLostError(self._control.close_reason)
+
+    def _serve(self, fd: int, events: int) -> None:
+        connection = self._sockets[fd]
+        frames = connection.on_ready(events)
+        for frame in frames:
+            if connection is self._control:
+                self._obey(unpack(frame.payload))
+            elif self._core is not None:
+                self._accept(self._core, frame.target, frame.kind, frame.payload)
+        if connection.closed:
+            del self._sockets[fd]
+        else:
+            self._epoll.modify(fd, connection.events)
+
+    def _obey(self, message: Message) -> None:
+        match message:
+            case Peers(hellos):
+                self._meet(hellos)
+            case Go():
+                self._running = True
+            case Stop(drain=True) if self._core is not None:
+                self._core.stop_sources()
+            case Stop():
+                self._stopped = True
+
+    # ---- speaking ----
+
+    def _watch(self, connection: TcpConnection) -> None:
+        if not connection.closed:
+            self._sockets[connection.fileno()] = connection
+            self._epoll.register(connection.fileno(), connection.events)
+
+    def _tell(self, message: Message) -> None:
+        if not self._control.closed:
+            self._control.send(0, KIND, [pack(message)])
+            self._control.flush()
+            if not self._control.closed:
+                self._epoll.modify(self._control.fileno(), self._control.events)
+
+    def _send(self, peer: int, link: int, items: list[Item]) -> bool:
+        return self._peers[peer].send(link, items)
+
+    def _credit(self, peer: int, link: int, taken: int) -> None:
+        self._peers[peer].credit(link, taken)
+
+    def _pending(self) -> bool:
+        return any(peer.pending for peer in self._peers.values())
+
+    def _report(self, core: Core, now_ns: int) -> None:
+        self._next_progress_ns = now_ns + int(self._settings.progress_s * 1e9)
+        cpu_s = time.process_time() - self._cpu_before_s
+        self._tell(progress_of(core, now_ns, self._reported_end, cpu_s))
+
+    def _fail(self, error: BaseException) -> None:
+        self._failed = True
+        cause = error.error if isinstance(error, OperatorFailed) else error
+        text = "".join(traceback.format_exception(cause))
+        reason = str(error) if isinstance(error, OperatorFailed) else repr(error)
+        self._tell(Failed(self._rank, reason, text))
+        deadline_ns = self._clock_ns() + 1_000_000_000
+        while self._control.pending_bytes and self._clock_ns() < deadline_ns:
+            self._look(0.01)
+
+    def _close(self) -> None:
+        try:
+            if self._core is not None:
+                self._core.close()
+        except BaseException as error:
+            if not self._failed:
+                self._fail(error)
+        finally:
+            for peer in self._peers.values():
+                peer.close()
+            for connection in self._sockets.values():
+                if connection is not self._control:
+                    connection.close()
+            if self._listener is not None:
+                self._listener.close()
+            self._reader.close()
+            self._ring.close()
+            self._doorbell.close()
+            self._epoll.close()
+            self._control.close()  # the last: it tells the coordinator that nothing is left here
+
+
+def progress_of(core: Core, now_ns: int, ended: bool, cpu_s: float) -> Progress:
+    """What a core has done so far."""
+    progress = Progress(core.rank, now_ns, ended, cpu_s)
+    for instance in core.instances:
+        for name, counts in instance.counts.items():
+            total = progress.operators.setdefault(name, Counts())
+            total.records_in += counts.records_in
+            total.skipped += counts.skipped
+            total.dead += counts.dead
+            total.late += counts.late
+            total.execute_ns += counts.execute_ns
+        if instance.source is not None:
+            name = instance.chain.operators[0]
+            progress.sources[name] = progress.operators[name].records_in
+        label = instance.chain.label
+        if instance.latency.counts:
+            progress.latency.setdefault(label, Histogram()).merge(instance.latency)
+        progress.queued[label] = progress.queued.get(label, 0) + instance.queued_records
+        for outlet in instance.outlets:
+            if outlet.records >= core.limits.gathered_records:
+                progress.throttled.add(core.wiring.links[outlet.link].stream.label)
+    for label, stats in core.streams().items():
+        progress.sent[label] = stats.sent
+        progress.received[label] = stats.received
+        progress.transfer[label] = stats.transfer
+        progress.wait[label] = stats.wait
+    return progress
+
+
+def _sharpen_timers() -> None:
+    """Let short sleeps end when they are over, not up to 50 us later."""
+    timer_slack = 29
+    ctypes.CDLL(None).prctl(timer_slack, 1)

@@ -1,0 +1,1 @@
+"""A topology as data: operators, streams, groupings, and what they expand to. No I/O."""

@@ -1,0 +1,138 @@
+"""Whether a topology makes sense, and if not, what to do about it."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from tailrace.graph.model import DEAD_LETTERS, Graph, OnError, Rule
+
+
+class TopologyError(ValueError):
+    """The topology cannot run as it is; the message says why and what to change."""
+
+
+def validate(graph: Graph) -> None:
+    """Raise a TopologyError for the first thing wrong with the graph."""
+    if not graph.operators:
+        raise TopologyError(f"topology {graph.name!r} is empty; start it with .source(...)")
+    for name, count in Counter(operator.name for operator in graph.operators).items():
+        if count > 1:
+            raise TopologyError(
+                f"{count} operators are named {name!r}; give each a name of its own"
+            )
+    for operator in graph.operators:
+        if operator.parallelism < 1:
+            raise TopologyError(
+                f"parallelism of {operator.name!r} is {operator.parallelism}; it must be at least 1"
+            )
+    if not any(operator.is_source for operator in graph.operators):
+        raise TopologyError(f"topology {graph.name!r} has no source; start it with .source(...)")
+    _check_streams(graph)
+    order(graph)
+
+
+def _check_streams(graph: Graph) -> None:
+    known = {operator.name: operator for operator in graph.operators}
+    for stream in graph.streams:
+        for name in (stream.source, stream.target):
+            if name not in known:
+                raise TopologyError(
+                    f"stream {stream.label!r} names the operator {name!r}; there are {list(known)}"
+                )
+        source, target = known[stream.source], known[stream.target]
+        if stream.output not in source.outputs:
+            raise TopologyError(
+                f"{source.name!r} has no output {stream.output!r}; it has {list(source.outputs)}"
+            )
+        if target.is_source:
+            raise TopologyError(
+                f"{target.name!r} is a source; the stream {stream.label!r} cannot enter it"
+            )
+        if not 0 <= stream.port < target.ports:
+            raise TopologyError(
+                f"stream {stream.label!r} enters port {stream.port};"
+                f" {target.name!r} has {target.ports}"
+            )
+        if stream.grouping.rule is Rule.FORWARD and source.parallelism != target.parallelism:
+            raise TopologyError(
+                f"stream {stream.label!r} goes instance by instance, but the parallelisms are"
+                f" {source.parallelism} and {target.parallelism}; make them equal or use .shuffle()"
+            )
+    for operator in graph.operators:
+        entered = {stream.port for stream in graph.into(operator.name)}
+        if not operator.is_source and entered != set(range(operator.ports)):
+            missing = sorted(set(range(operator.ports)) - entered)
+            raise TopologyError(f"nothing enters {operator.name!r} at port {missing[0]}")
+        if operator.on_error is OnError.DEAD_LETTER and not any(
+            stream.output == DEAD_LETTERS for stream in graph.out_of(operator.name)
+        ):
+            raise TopologyError(
+                f"{operator.name!r} sends failed records to its dead letters, but nothing reads"
+                " them; use .dead_letters() on its stream, or on the topology with its name"
+            )
+
+
+def order(graph: Graph) -> list[str]:
+    """The operators' names, each after all that it reads from. Raises when there is a cycle."""
+    waiting = {
+        operator.name: {stream.source for stream in graph.into(operator.name)}
+        for operator in graph.operators
+    }
+    done: list[str] = []
+    while waiting:
+        ready = [name for name, before in waiting.items() if not before - set(done)]
+        if not ready:
+            cycle = " -> ".join(_cycle(waiting))
+            raise TopologyError(f"the streams {cycle} form a cycle; that cannot run")
+        for name in ready:
+            del waiting[name]
+        done += ready
+    return done
+
+
+def _cycle(waiting: dict[str, set[str]]) -> list[str]:
+    """One cycle among operators of which each waits for another, in the direction of its streams.
+
+    Going against the streams from any of them must come round.
+    """
+    path = [next(iter(waiting))]
+    while True:
+        before = min(waiting[path[-1]] & waiting.keys())
+        if before in path:
+            return [before, *reversed(path[path.index(before) :])]
+        path.append(before)
+
+
+def check_ships(what: str, thing: Any, dumps: Callable[[Any], bytes]) -> None:
+    """Raise if `thing` cannot be shipped to a worker, with the name of the variable at fault."""
+    cause = _refusal(thing, dumps)
+    if cause is not None:
+        raise TopologyError(
+            f"{what} cannot be shipped to the workers{_culprit(thing, dumps)}: {cause}."
+            " Create such things in the worker: in the open method of an operator, source or sink"
+        ) from cause
+
+
+def _refusal(thing: Any, dumps: Callable[[Any], bytes]) -> Exception | None:
+    try:
+        dumps(thing)
+    except Exception as error:
+        return error
+    return None
+
+
+def _culprit(thing: Any, dumps: Callable[[Any], bytes], depth: int = 4) -> str:
+    """The innermost variable or attribute that cannot be shipped, as part of a sentence."""
+    if inspect.isfunction(thing):
+        captured = inspect.getclosurevars(thing)
+        kind, parts = "captured variable", {**captured.nonlocals, **captured.globals}
+    else:
+        kind, parts = "attribute", getattr(thing, "__dict__", {})
+    for name, value in parts.items():
+        if depth and _refusal(value, dumps) is not None:
+            inner = _culprit(value, dumps, depth - 1)
+            return inner or f" because of the {kind} {name!r} ({type(value).__name__})"
+    return ""

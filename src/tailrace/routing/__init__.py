@@ -1,0 +1,1 @@
+"""Which instance a record goes to: key hashing and routing tables. No I/O."""

@@ -1,0 +1,360 @@
+"""A worker without I/O: its instances, their queues, flow control and timers.
+
+Messages and time come in through `deliver`, `credit` and the clock; messages go out through `send`
+and `report`, which the owner provides. So the same core runs in a Spark worker, in the test kit
+under virtual time, and in simulations with seeds.
+
+One round takes what is queued, polls the sources, and then lets go of everything gathered: under
+load a round has much to do and its jumbos are large, at low rate a jumbo is one record that has
+waited for nothing.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import count, groupby
+from typing import Any
+
+from tailrace.graph.model import Operator
+from tailrace.graph.wiring import Wiring
+from tailrace.runtime.histogram import Histogram
+from tailrace.runtime.instance import Context, Instance
+from tailrace.runtime.outlet import Inlet, Item, Marker, Outlet, add_marker
+from tailrace.runtime.router import Router
+from tailrace.runtime.source import SourceStep
+from tailrace.runtime.step import Fail, OperatorFailed, Put, call
+
+Send = Callable[[int, int, list[Item]], bool]
+"""`send(peer, link, items)`: False when there is no room now; then it is tried again later."""
+Report = Callable[[int, int, int], None]
+"""`report(peer, link, taken)`: tell a sender how many of its records have been taken, ever."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The bounds on everything that could grow."""
+
+    window_records: int = 8192
+    """Records of one link that are under way or queued at the receiver."""
+    gathered_records: int = 2048
+    """Records gathered for one receiver, above which their producer waits."""
+    poll_records: int = 256
+    """Records taken from a source in one round."""
+    round_messages: int = 64
+    """Messages an instance processes in one round."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if value < 1:
+                raise ValueError(f"{name} is {value}; it must be at least 1")
+
+
+DEFAULT_LIMITS = Limits()
+
+
+@dataclass
+class StreamStats:
+    """What one stream has carried, as seen at this worker."""
+
+    sent: int
+    received: int
+    transfer: Histogram
+    wait: Histogram
+
+
+class Core:
+    """See above. All methods are called from one thread, but for `wake` of a context."""
+
+    def __init__(
+        self,
+        rank: int,
+        wiring: Wiring,
+        placement: tuple[int, ...],
+        clock_ns: Callable[[], int],
+        send: Send,
+        report: Report,
+        wake: Callable[[], None] = lambda: None,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> None:
+        self.rank = rank
+        self.wiring = wiring
+        self.limits = limits
+        self._clock_ns = clock_ns
+        self._send = send
+        self._report = report
+        self._wake = wake
+        self._outlets: dict[int, Outlet] = {}
+        self._receiver: dict[int, Instance] = {}
+        self._touched: dict[Outlet, None] = {}
+        self._timer_ids = count()
+        self._woken: list[tuple[Instance, str]] = []
+        self._transfer: dict[str, Histogram] = {}
+        self._wait: dict[str, Histogram] = {}
+        self._labels = [link.stream.label for link in wiring.links]
+        self._placement = placement
+        self.instances: list[Instance] = []
+        try:
+            for i, worker in enumerate(placement):
+                if worker == rank:
+                    self._add_instance(i)
+        except BaseException:
+            with suppress(OperatorFailed):
+                self.close()
+            raise
+
+    # ---- building ----
+
+    def _add_instance(self, instance_id: int) -> None:
+        chain = self.wiring.chain_of(instance_id)
+        instance = Instance(instance_id, chain, self._clock_ns)
+        self.instances.append(instance)
+        for link in self.wiring.links_into[instance_id]:
+            inlet = Inlet(link.id, self._placement[link.sender], link.stream.port)
+            instance.inlets[link.id] = inlet
+            self._receiver[link.id] = instance
+        # Streams may be equal (a stream merged with itself) and are still two.
+        leaving = groupby(self.wiring.links_out_of[instance_id], lambda link: id(link.stream))
+        for links in (list(group) for _, group in leaving):
+            stream = links[0].stream
+            most_records = self.limits.gathered_records
+            outlets = [
+                Outlet(link.id, self._placement[link.receiver], most_records, instance.full)
+                for link in links
+            ]
+            router = Router(
+                stream.grouping,
+                outlets,
+                [outlet for outlet in outlets if outlet.peer == self.rank],
+                instance_id - chain.first,
+                lambda: instance.emitted_ns,
+                self._touch,
+                stream,
+            )
+            instance.routers.setdefault(stream.source, []).append(router)
+            instance.outlets += outlets
+            self._outlets.update((outlet.link, outlet) for outlet in outlets)
+        instance.build(self.wiring.graph, self._context)
+
+    def _context(
+        self, instance: Instance, operator: Operator, put: Callable[[str], Put], fail: Fail
+    ) -> Context:
+        # Both may be called before the step is there, from its `open`: it is looked up when due.
+        def wake() -> None:
+            self._woken.append((instance, operator.name))
+            self._wake()
+
+        def set_timer(at_ns: int, tag: Any) -> None:
+            timer = (at_ns, next(self._timer_ids), operator.name, tag)
+            heapq.heappush(instance.timers, timer)
+
+        def emit_as(emitted_ns: int) -> None:
+            instance.emitted_ns = emitted_ns
+
+        return Context(
+            operator=operator.name,
+            index=instance.id - instance.chain.first,
+            parallelism=operator.parallelism,
+            clock_ns=self._clock_ns,
+            put=put,
+            set_timer=set_timer,
+            advance=lambda watermark: instance.advance(watermark, operator.name),
+            wake=wake,
+            counts=instance.counts[operator.name],
+            fail=fail,
+            emitted_ns=lambda: instance.emitted_ns,
+            emit_as=emit_as,
+        )
+
+    # ---- what comes in ----
+
+    def deliver(self, link: int, items: list[Item], sent_ns: int) -> None:
+        """Queue a message that has arrived."""
+        instance = self._receiver[link]
+        inlet = instance.inlets[link]
+        records = sum(len(item[1]) for item in items if not isinstance(item, Marker))
+        inlet.received += records
+        if not records and inlet.last is not None:
+            # No credit bounds markers; behind the sender's newest message they take no room.
+            for item in items:
+                assert isinstance(item, Marker)
+                add_marker(inlet.last, item)
+            return
+        inlet.last = items
+        now_ns = self._clock_ns()
+        if records:
+            self._histogram(self._transfer, link).record(now_ns - sent_ns, records)
+        instance.queue.append((inlet, items, now_ns))
+
+    def credit(self, link: int, taken: int) -> None:
+        """A receiver has taken that many records of a link since the start."""
+        outlet = self._outlets[link]
+        outlet.credit(taken)
+        if outlet.items:
+            self._touch(outlet)
+
+    def stop_sources(self) -> None:
+        """Let every source end where it is; the job then drains and ends by itself."""
+        for instance in self.instances:
+            for _, step in instance.steps:
+                if isinstance(step, SourceStep):
+                    step.stop()
+
+    # ---- the round ----
+
+    def round(self) -> bool:
+        """Do what can be done now. False: there was nothing, and nothing changes by itself."""
+        progress = self._rouse()
+        for instance in self.instances:
+            if instance.ended:
+                continue
+            if instance.timers and not instance.full:
+                progress |= self._fire(instance)
+            if instance.ending:
+                instance.finish()
+                progress |= instance.ended
+            elif instance.source is not None:
+                if not instance.congested:
+                    progress |= self._poll(instance, instance.source)
+            elif instance.queue:
+                for _ in range(min(len(instance.queue), self.limits.round_messages)):
+                    if instance.congested:
+                        break
+                    self._take(instance)
+                    progress = True
+        return self.flush() or progress
+
+    def _take(self, instance: Instance) -> None:
+        inlet, items, received_ns = instance.queue.popleft()
+        if inlet.last is items:
+            inlet.last = None
+        waited_ns = self._clock_ns() - received_ns
+        taken = instance.take(inlet, items)
+        if not taken:
+            return
+        self._histogram(self._wait, inlet.link).record(waited_ns, taken)
+        if inlet.unreported >= self.limits.window_records // 4:
+            inlet.unreported = 0
+            if inlet.peer == self.rank:
+                self.credit(inlet.link, inlet.taken)
+            else:
+                self._report(inlet.peer, inlet.link, inlet.taken)
+
+    def _poll(self, instance: Instance, source: SourceStep) -> bool:
+        name = instance.steps[0][0]
+        records = call(name, "poll", source.poll, self.limits.poll_records)
+        if records is None:
+            instance.finish()
+            return True
+        if not records:
+            return False
+        instance.emitted_ns = source.emitted_ns
+        instance.counts[name].records_in += len(records)
+        source.put(records)
+        return True
+
+    def _fire(self, instance: Instance) -> bool:
+        """Call the timers that are due. What they set themselves waits for the next round."""
+        now_ns, before = self._clock_ns(), next(self._timer_ids)
+        timers, fired = instance.timers, False
+        while timers and timers[0][0] <= now_ns and timers[0][1] < before and not instance.full:
+            at_ns, _, name, tag = heapq.heappop(timers)
+            instance.emitted_ns = at_ns
+            call(name, "timer", instance.step(name).on_timer, at_ns, tag)
+            fired = True
+        return fired
+
+    def _rouse(self) -> bool:
+        # Another thread may append meanwhile (`wake`): take one by one, so that none is lost.
+        woken = [self._woken.pop() for _ in range(len(self._woken))]
+        for instance, name in woken:
+            if not instance.ended:
+                call(name, "wake", instance.step(name).on_wake)
+        return bool(woken)
+
+    def _touch(self, outlet: Outlet) -> None:
+        self._touched[outlet] = None
+
+    def flush(self) -> bool:
+        """Send what is gathered, as far as receivers have credit and channels have room."""
+        if not self._touched:
+            return False
+        progress = False
+        touched, self._touched = self._touched, {}
+        for outlet in touched:
+            if outlet.credit_used >= self.limits.window_records:
+                continue  # `credit` touches it again
+            if outlet.peer == self.rank:
+                self.deliver(outlet.link, outlet.take(), self._clock_ns())
+            elif self._send(outlet.peer, outlet.link, outlet.items):
+                outlet.take()
+            else:
+                outlet.seal()
+                self._touched[outlet] = None
+                continue
+            progress = True
+        return progress
+
+    # ---- what the owner asks ----
+
+    @property
+    def ended(self) -> bool:
+        """Whether all instances have ended and everything has been sent."""
+        return all(instance.ended for instance in self.instances) and not any(
+            outlet.items for outlet in self._outlets.values()
+        )
+
+    @property
+    def blocked(self) -> bool:
+        """Whether something gathered waits for room in a channel."""
+        return bool(self._touched)
+
+    @property
+    def outstanding(self) -> bool:
+        """Whether a step waits for something outside this core, and will be woken by it."""
+        return any(step.outstanding for one in self.instances for _, step in one.steps)
+
+    def next_due_ns(self) -> int | None:
+        """When there is something to do by time alone: a timer or a source; None: never."""
+        due = []
+        for instance in self.instances:
+            if instance.timers and not instance.ended and not instance.full:
+                due.append(instance.timers[0][0])
+            if instance.source is not None and not instance.ending and not instance.congested:
+                at_ns = instance.source.due_ns()
+                if at_ns is not None:
+                    due.append(at_ns)
+        return min(due, default=None)
+
+    def close(self) -> None:
+        """Close every step, also after a failure; then raise what the first of them raised."""
+        failures = []
+        for instance in self.instances:
+            for name, step in instance.steps:
+                try:
+                    call(name, "close", step.close)
+                except OperatorFailed as failure:
+                    failures.append(failure)
+        if failures:
+            raise failures[0]
+
+    def streams(self) -> dict[str, StreamStats]:
+        """What each stream has carried, by label."""
+        stats: dict[str, StreamStats] = {}
+        for label in dict.fromkeys(self._labels):
+            transfer, wait = self._transfer.get(label), self._wait.get(label)
+            stats[label] = StreamStats(0, 0, transfer or Histogram(), wait or Histogram())
+        for link, outlet in self._outlets.items():
+            stats[self._labels[link]].sent += outlet.sent
+        for link, instance in self._receiver.items():
+            stats[self._labels[link]].received += instance.inlets[link].taken
+        return stats
+
+    def _histogram(self, kept: dict[str, Histogram], link: int) -> Histogram:
+        label = self._labels[link]
+        histogram = kept.get(label)
+        if histogram is None:
+            histogram = kept[label] = Histogram()
+        return histogram

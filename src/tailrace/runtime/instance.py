@@ -1,0 +1,247 @@
+"""One instance: a chain of steps, called directly, with its queue of input and its outlets."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from tailrace.graph.expand import Chain
+from tailrace.graph.model import DEAD_LETTERS, Graph, Operator, Record
+from tailrace.runtime.histogram import Histogram
+from tailrace.runtime.outlet import END, IDLE, WATERMARK, Inlet, Item, Marker, Outlet
+from tailrace.runtime.router import Router
+from tailrace.runtime.source import SourceStep
+from tailrace.runtime.step import Counts, Fail, Put, Step, Timing, call, failure, guard
+
+
+@dataclass
+class Context:
+    """What a running copy of an operator knows of its surroundings."""
+
+    operator: str
+    index: int
+    parallelism: int
+    clock_ns: Callable[[], int]
+    put: Callable[[str], Put]
+    """The way to an output, by name."""
+    set_timer: Callable[[int, Any], None]
+    """`set_timer(at_ns, tag)`: call `on_timer` of this step at that time of the worker's clock."""
+    advance: Callable[[float], None]
+    """Declare a watermark: everything downstream hears of it."""
+    wake: Callable[[], None]
+    """From any thread: have the worker call `on_wake` of this step soon."""
+    counts: Counts
+    fail: Fail
+    """For a record that failed outside `process`: skip it, or fail the job, as the policy says."""
+    emitted_ns: Callable[[], int]
+    """When the source emitted what is being processed."""
+    emit_as: Callable[[int], None]
+    """`emit_as(emitted_ns)`: what is handed on from now on was emitted by its source then."""
+
+
+def _fan_out(puts: list[Put]) -> Put:
+    if not puts:
+        return lambda records: None
+    if len(puts) == 1:
+        return puts[0]
+    *others, last = puts
+
+    def put(records: list[Record]) -> None:
+        for other in others:
+            other(records.copy())
+        last(records)
+
+    return put
+
+
+def way(operator: str, ways: dict[str, Put]) -> Callable[[str], Put]:
+    """The ways to an operator's outputs, by name."""
+
+    def find(output: str) -> Put:
+        if output not in ways:
+            raise KeyError(
+                f"{operator!r} has no output {output!r}; it has {list(ways)}, and .side(name) on"
+                " its stream adds one"
+            )
+        return ways[output]
+
+    return find
+
+
+@dataclass
+class Instance:
+    """See above. Built by the core, which also runs it."""
+
+    id: int
+    chain: Chain
+    clock_ns: Callable[[], int]
+    steps: list[tuple[str, Step]] = field(default_factory=list)
+    entries: list[Put] = field(default_factory=list)
+    """The first step's guards, by port."""
+    routers: dict[str, list[Router]] = field(default_factory=dict)
+    """By operator."""
+    outlets: list[Outlet] = field(default_factory=list)
+    full: set[Outlet] = field(default_factory=set)
+    """Those of its outlets whose receiver cannot take what is gathered for it."""
+    inlets: dict[int, Inlet] = field(default_factory=dict)
+    queue: deque[tuple[Inlet, list[Item], int]] = field(default_factory=deque)
+    timers: list[tuple[int, int, str, Any]] = field(default_factory=list)
+    """A heap: when, number, operator, tag."""
+    source: SourceStep | None = None
+    """Its first step, if that is a source."""
+    counts: dict[str, Counts] = field(default_factory=dict)
+    latency: Histogram = field(default_factory=Histogram)
+    """Of the records that reached a sink here."""
+    timing: Timing = field(default_factory=Timing)
+    emitted_ns: int = 0
+    """When the source emitted what is being processed."""
+    watermark: float = float("-inf")
+    idle: bool = False
+    """Whether all that could hold its time back is idle."""
+    ended: bool = False
+    _before: dict[str, str] = field(default_factory=dict)
+    """The operator that calls it, for each in the chain but the first."""
+    _ending: Iterator[None] | None = None
+
+    def build(self, graph: Graph, make_context: Callable[..., Context]) -> None:
+        """Start the steps, last first, so that each finds those it calls."""
+        guards: dict[str, list[Put]] = {}
+        for name in reversed(self.chain.operators):
+            operator = graph.operator(name)
+            routers = self.routers.get(name, [])
+            puts: dict[str, list[Put]] = {output: [] for output in operator.outputs}
+            for stream in graph.out_of(name):
+                if stream.target in guards:
+                    puts[stream.output].append(guards[stream.target][stream.port])
+            for router in routers:
+                puts[router.output].append(router.put)
+            ways = {output: _fan_out(found) for output, found in puts.items()}
+            counts = self.counts[name] = Counts()
+            fail = failure(name, operator.on_error, counts, ways.get(DEAD_LETTERS))
+            context = make_context(instance=self, operator=operator, put=way(name, ways), fail=fail)
+            step = call(name, "open", operator.logic.start, context)
+            for stream in graph.into(name):
+                if stream.source in self.chain.operators:
+                    self._before[name] = stream.source
+            self.steps.insert(0, (name, step))
+            guards[name] = self._guards(operator, step, ways)
+        self.entries = guards[self.chain.operators[0]]
+        first = self.steps[0][1]
+        self.source = first if isinstance(first, SourceStep) else None
+
+    def _guards(self, operator: Operator, step: Step, ways: dict[str, Put]) -> list[Put]:
+        counts = self.counts[operator.name]
+        puts = [
+            guard(
+                operator.name,
+                step,
+                port,
+                operator.on_error,
+                counts,
+                ways.get(DEAD_LETTERS),
+                self.timing,
+                self.clock_ns,
+            )
+            for port in range(operator.ports)
+        ]
+        is_sink = set(operator.outputs) <= {DEAD_LETTERS}
+        return [self._measured(put) for put in puts] if is_sink else puts
+
+    def _measured(self, put: Put) -> Put:
+        def measured(records: list[Record]) -> None:
+            count = len(records)
+            put(records)
+            self.latency.record(self.clock_ns() - self.emitted_ns, count)
+
+        return measured
+
+    def take(self, inlet: Inlet, items: list[Item]) -> int:
+        """Process one message. Returns the number of records it held."""
+        taken = 0
+        put = self.entries[inlet.port]
+        for item in items:
+            if isinstance(item, Marker):
+                self._hear(inlet, item)
+            else:
+                self.emitted_ns, records = item
+                taken += len(records)
+                put(records)
+        inlet.taken += taken
+        inlet.unreported += taken
+        return taken
+
+    def _hear(self, inlet: Inlet, marker: Marker) -> None:
+        if marker.kind == WATERMARK:
+            inlet.watermark, self.emitted_ns = marker.value
+        else:
+            inlet.ended = True
+        open_inlets = [one for one in self.inlets.values() if not one.ended]
+        if not open_inlets:
+            self.finish()
+        else:
+            self.advance(min(one.watermark for one in open_inlets))
+
+    def advance(self, watermark: float, after: str | None = None) -> None:
+        """Tell the steps (those behind `after`) and everything downstream of a watermark.
+
+        `IDLE` passes by steps that do not hold time: there is nothing for them to do.
+        """
+        if after is None:
+            was_idle, self.idle = self.idle, watermark == IDLE
+            if not self.idle:
+                risen = watermark > self.watermark
+                self.watermark = watermark = max(watermark, self.watermark)
+            if was_idle if self.idle else not (risen or was_idle):
+                return  # nothing new
+        heard = {after}
+        for name, step in self.steps:
+            if name != after and self._before.get(name) in heard:
+                if watermark != IDLE or step.holds_time:
+                    call(name, "advance", step.advance, watermark)
+                if not step.holds_time:
+                    heard.add(name)
+            if name in heard:
+                for router in self.routers.get(name, []):
+                    router.mark(Marker(WATERMARK, (watermark, self.emitted_ns)))
+
+    def finish(self) -> None:
+        """All input has ended: let the steps hand on what they have, and say so downstream.
+
+        While a step has records outstanding this does not get further; call it again, until
+        `ended`.
+        """
+        if self._ending is None:
+            self.emitted_ns = self.clock_ns()
+            self._ending = self._finish()
+        next(self._ending, None)
+
+    @property
+    def ending(self) -> bool:
+        """Whether `finish` has been called."""
+        return self._ending is not None
+
+    def _finish(self) -> Iterator[None]:
+        for name, step in self.steps:
+            call(name, "finish", step.finish)
+            while step.outstanding:
+                yield
+        for routers in self.routers.values():
+            for router in routers:
+                router.mark(END)
+        self.ended = True
+
+    @property
+    def congested(self) -> bool:
+        """Whether some receiver cannot take what is gathered for it, or a step has its fill."""
+        return bool(self.full) or any(step.busy for _, step in self.steps)
+
+    def step(self, name: str) -> Step:
+        """Its copy of an operator."""
+        return next(step for operator, step in self.steps if operator == name)
+
+    @property
+    def queued_records(self) -> int:
+        """Records that have come and are not yet processed."""
+        return sum(inlet.received - inlet.taken for inlet in self.inlets.values())

@@ -1,0 +1,126 @@
+"""Where records come from: `topology.source(sources.lines("access.log"))`.
+
+An iterable is a source too: `topology.source([1, 2, 3])`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from os import PathLike
+from typing import Any
+
+from tailrace.connectors.files import Files, files
+from tailrace.connectors.framing import Json, Text
+from tailrace.connectors.generate import Bursts, Constant, Generate, Poisson
+from tailrace.connectors.memory import Items
+from tailrace.connectors.sockets import Connect, Listen
+from tailrace.graph.model import Record
+
+__all__ = [
+    "bursts",
+    "items",
+    "lines",
+    "listen",
+    "ndjson",
+    "poisson",
+    "rate",
+    "socket",
+    "unpaced",
+]
+
+Make = Callable[[int], Record] | Iterable[Record] | None
+
+
+def items(records: Iterable[Record]) -> Items:
+    """The given records, then the end."""
+    return Items(list(records))
+
+
+def lines(
+    path: str | PathLike[str], *, follow: bool = False, from_end: bool = False, **options: Any
+) -> Files:
+    """The lines of a file, of a directory's files, or of those that match a pattern.
+
+    `follow` goes on as they grow, rotate and appear. See `tailrace.connectors.files.Files`.
+    """
+    return files(path, format=Text(), follow=follow, from_end=from_end, **options)
+
+
+def ndjson(
+    path: str | PathLike[str],
+    type: Any = Any,
+    *,
+    follow: bool = False,
+    from_end: bool = False,
+    **options: Any,
+) -> Files:
+    """Like `lines`, each a JSON value; of a `type` if one is given (a dataclass, a struct ...).
+
+    A line that is not JSON, or not of the type, fails the job and is named by file and line.
+    """
+    return files(path, format=Json(type), follow=follow, from_end=from_end, **options)
+
+
+def rate(
+    per_s: float, make: Make = None, *, count: int | None = None, seconds: float | None = None
+) -> Generate:
+    """So many records per second, at even distances: `make(i)`, or the records of a collection.
+
+    The latency of a record that comes late counts from when it was due.
+
+    >>> import tailrace as tr
+    >>> from tailrace.testing import collect, run
+    >>> topology = tr.Topology()
+    >>> squares = collect(topology.source(rate(2, lambda i: i * i, seconds=3)))
+    >>> run(topology).virtual_s
+    2.5
+    >>> squares
+    [0, 1, 4, 9, 16, 25]
+    """
+    return Generate(make, Constant(per_s), count, seconds)
+
+
+def poisson(
+    per_s: float,
+    make: Make = None,
+    *,
+    count: int | None = None,
+    seconds: float | None = None,
+    seed: int = 0,
+) -> Generate:
+    """So many per second on average, at random distances: as independent visitors come."""
+    return Generate(make, Poisson(per_s, seed), count, seconds)
+
+
+def bursts(
+    size: int,
+    every_s: float,
+    make: Make = None,
+    *,
+    count: int | None = None,
+    seconds: float | None = None,
+) -> Generate:
+    """`size` records at once, every `every_s` seconds."""
+    return Generate(make, Bursts(size, every_s), count, seconds)
+
+
+def unpaced(
+    make: Make = None, *, count: int | None = None, seconds: float | None = None
+) -> Generate:
+    """As fast as they are taken."""
+    return Generate(make, None, count, seconds)
+
+
+def socket(
+    host: str, port: int, *, json: bool = False, reconnect: bool = True, **options: Any
+) -> Connect:
+    """Lines (or JSON values) from a server. See `tailrace.connectors.sockets.Connect`."""
+    return Connect(host, port, Json() if json else Text(), reconnect, **options)
+
+
+def listen(port: int, host: str = "127.0.0.1", *, json: bool = False, **options: Any) -> Listen:
+    """Lines (or JSON values) from whoever connects, by default on this host alone.
+
+    See `tailrace.connectors.sockets.Listen`.
+    """
+    return Listen(port, host, Json() if json else Text(), **options)

@@ -1,0 +1,6 @@
+from typing import Any, Final
+
+TAG: Final[int]
+
+def encode(runs: list[Any]) -> bytes | None: ...
+def decode(payload: bytes) -> list[tuple[int, list[Any]]]: ...

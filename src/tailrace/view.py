@@ -1,0 +1,97 @@
+"""A running job as text: a live view on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+from tailrace.control.progress import Summary
+from tailrace.spark.job import Job
+
+_PERIOD_S = 0.5
+_PLAIN_EVERY = 4
+
+
+def _count(number: float) -> str:
+    for unit, size in (("M", 1e6), ("k", 1e3)):
+        if number >= size:
+            return f"{number / size:.1f} {unit}"
+    return f"{number:.0f} "
+
+
+def _time(microseconds: float) -> str:
+    if microseconds != microseconds:  # nan: nothing yet
+        return "-"
+    return f"{microseconds / 1000:.2f} ms" if microseconds >= 1000 else f"{microseconds:.0f} µs"
+
+
+def render(job: Job, now: Summary, before: Summary) -> list[str]:
+    """What the job does, in lines; rates are those between two summaries."""
+    seconds = max((now.at_ns - before.at_ns) / 1e9, 1e-9)
+
+    def rate(new: int, old: int) -> str:
+        return _count(max(new - old, 0) / seconds)
+
+    homes: dict[str, list[int]] = {}
+    for chain in job.chains:
+        for name in chain.operators:
+            homes[name] = [job.placement[instance] for instance in chain.instances]
+    recent = now.latency_since(before)
+    lines = [
+        f"{job.name}: {job.status}    latency p50 {_time(recent.percentile_ns(50) / 1000)}"
+        f"   p99 {_time(recent.percentile_ns(99) / 1000)}"
+        f"   p99.9 {_time(recent.percentile_ns(99.9) / 1000)}",
+        f"{'operator':<16}{'records/s':>12}{'execute':>10}{'skipped':>9}   on workers",
+    ]
+    for name, operator in now.operators.items():
+        old = before.operators.get(name, operator)
+        where = " ".join(str(worker) for worker in homes[name])
+        lines.append(
+            f"{name:<16}{rate(operator.records_in, old.records_in):>11}"
+            f"{_time(operator.execute_us) if operator.execute_us else '-':>11}"
+            f"{operator.skipped + operator.dead:>9}   {where}"
+        )
+    lines.append(f"{'stream':<32}{'transfer p50/p99':>20}{'wait p50/p99':>20}{'under way':>11}")
+    for label, stream in now.streams.items():
+        transfer = f"{_time(stream.transfer_p50_us)}/{_time(stream.transfer_p99_us)}"
+        wait = f"{_time(stream.wait_p50_us)}/{_time(stream.wait_p99_us)}"
+        slow = "  throttles its senders" if label in now.throttled else ""
+        lines.append(f"{label:<32}{transfer:>20}{wait:>20}{stream.under_way:>11}{slow}")
+    for worker in job.workers:
+        rank = worker["rank"]
+        used = (now.cpu_s.get(rank, 0) - before.cpu_s.get(rank, 0)) / seconds
+        ways = ", ".join(f"{way} to {peer}" for peer, way in worker["ways"].items())
+        lines.append(
+            f"worker {rank}: {used:4.0%} of a core"
+            f"   pid {worker['pid']} on {worker['host']}   {ways}"
+        )
+    return lines
+
+
+def watch(
+    job: Job,
+    seconds: float | None = None,
+    out: TextIO = sys.stderr,
+    sleep: Callable[[float], object] = time.sleep,
+) -> None:
+    """Show the job until it ends or the time is over. On a terminal the view stays in place."""
+    live = out.isatty()
+    started = time.monotonic()
+    before = job.last_progress
+    shown = turn = 0
+    while job.is_active and (seconds is None or time.monotonic() - started < seconds):
+        sleep(_PERIOD_S)
+        now = job.last_progress
+        if now.at_ns == before.at_ns:
+            continue
+        lines = render(job, now, before)
+        turn += 1
+        if live:
+            out.write(f"\x1b[{shown}F\x1b[J" * bool(shown) + "\n".join(lines) + "\n")
+            shown = len(lines)
+        elif turn % _PLAIN_EVERY == 1:
+            out.write(lines[0] + "\n")
+        out.flush()
+        before = now

@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import namedtuple
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import tailrace as tr
+from tailrace import sinks
+from tailrace.runtime.step import OperatorFailed
+from tailrace.testing import collect, run
+from tests.connectors.reading import write
+
+SCHEMA = {"word": pa.string(), "count": pa.int64()}
+
+
+def rows_of(directory: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = pq.read_table(directory).to_pylist()
+    return rows
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+def test_rows_are_dicts_or_tuples(tmp_path: Path) -> None:
+    pair = namedtuple("pair", "count word")
+    write(
+        sinks.parquet(tmp_path, SCHEMA),
+        [{"word": "a", "count": 1}, ("b", 2), pair(3, "c"), {"word": "d"}],
+    )
+    assert [tuple(row.values()) for row in rows_of(tmp_path)] == [
+        ("a", 1),
+        ("b", 2),
+        ("c", 3),
+        ("d", None),
+    ]
+
+
+def test_the_file_appears_when_the_input_has_ended(tmp_path: Path) -> None:
+    sink = sinks.parquet(tmp_path, SCHEMA)
+    sink.open(1, 2)
+    sink.write(iter([("a", 1)]))
+    assert all(name.startswith(".") for name in names(tmp_path))
+    sink.finish()
+    sink.close()
+    assert names(tmp_path) == ["part-00001.parquet"]
+
+
+@pytest.mark.parametrize("schema", [SCHEMA, None])
+def test_nothing_is_left_after_a_failure(tmp_path: Path, schema: Any) -> None:
+    write(sinks.parquet(tmp_path, schema, group_rows=100), [("a", 1)] * 5000, finish=False)
+    assert names(tmp_path) == []
+
+
+def test_row_groups_are_bounded_by_rows_and_by_bytes(tmp_path: Path) -> None:
+    def groups(directory: Path) -> list[int]:
+        file = pq.ParquetFile(directory / "part-00000.parquet")
+        return [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+
+    sink = sinks.parquet(tmp_path / "rows", SCHEMA, group_rows=1000)
+    sink.open(0, 1)
+    for number in range(2500):
+        sink.write(iter([("a", number)]))
+    sink.finish()
+    assert groups(tmp_path / "rows") == [1000, 1000, 500]
+    assert [row["count"] for row in rows_of(tmp_path / "rows")] == list(range(2500))
+    write(sinks.parquet(tmp_path / "bytes", SCHEMA, group_bytes=1), [("a", 1)] * 5000)
+    assert groups(tmp_path / "bytes") == [4096, 904]
+
+
+def test_the_first_rows_give_the_schema(tmp_path: Path) -> None:
+    rows = [{"a": None, "b": 1, "c": None}, {"a": "x", "d": [1.5]}] * 2000
+    write(sinks.parquet(tmp_path), rows)
+    schema = pq.read_schema(tmp_path / "part-00000.parquet")
+    assert {field.name: str(field.type).replace("element", "item") for field in schema} == {
+        "a": "string",
+        "b": "int64",
+        "c": "string",
+        "d": "list<item: double>",
+    }
+    assert len(rows_of(tmp_path)) == 4000
+
+
+def test_tuples_without_a_schema_have_columns_by_number(tmp_path: Path) -> None:
+    write(sinks.parquet(tmp_path), [("a", 1), ("b", 2)])
+    assert rows_of(tmp_path) == [{"_1": "a", "_2": 1}, {"_1": "b", "_2": 2}]
+
+
+def test_no_rows_make_an_empty_file_if_the_schema_is_known(tmp_path: Path) -> None:
+    write(sinks.parquet(tmp_path / "known", SCHEMA), [])
+    assert rows_of(tmp_path / "known") == []
+    write(sinks.parquet(tmp_path / "unknown"), [])
+    assert names(tmp_path / "unknown") == []
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (("a", "one"), r"column 'count' is int64: .*'one'"),
+        (("a", 1.5), r"column 'count' is int64; a value is a float"),
+        (("a", 1 << 70), r"column 'count' is int64: "),
+        (("a",), r"the row has 1 values for the 2 columns"),
+        ({"word": "a", "color": "red"}, r"no columns \['color'\]; it has \['word', 'count'\]"),
+        ("a", r"a row is a dict or a tuple; this is str: 'a'"),
+    ],
+)
+def test_a_row_that_does_not_fit_fails_alone_and_by_name(
+    tmp_path: Path, row: Any, message: str
+) -> None:
+    def topology(on_error: str) -> tr.Topology:
+        made = tr.Topology()
+        rows = made.source([("a", 1), row, ("b", 2), row])
+        rows.sink(sinks.parquet(tmp_path, SCHEMA), name="write", on_error=on_error)
+        return made
+
+    with pytest.raises(OperatorFailed, match=message) as failure:
+        run(topology("fail"))
+    assert failure.value.record == repr(row)
+    assert names(tmp_path) == []
+    assert run(topology("skip")).skipped["write"] == 2
+    assert [row["count"] for row in rows_of(tmp_path)] == [1, 2]
+
+
+def test_first_rows_that_disagree_are_an_error_with_the_column(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"column 'a' of the first 2 rows: "):
+        write(sinks.parquet(tmp_path), [{"a": 1}, {"a": "x"}])
+    assert names(tmp_path) == []
+
+
+def test_each_instance_of_a_topology_writes_a_file(tmp_path: Path) -> None:
+    topology = tr.Topology()
+    numbers = topology.source(range(1000)).map(lambda n: {"n": n})
+    numbers.shuffle().sink(sinks.parquet(tmp_path), parallelism=2)
+    seen = collect(numbers)
+    run(topology)
+    assert names(tmp_path) == ["part-00000.parquet", "part-00001.parquet"]
+    assert sorted(row["n"] for row in rows_of(tmp_path)) == [row["n"] for row in seen]
+
+
+def test_groups_of_nothing_are_refused() -> None:
+    with pytest.raises(ValueError, match="group_rows is 0"):
+        sinks.parquet("out", group_rows=0)
+
+
+SPARK = """
+import sys
+from pyspark.sql import SparkSession
+spark = (
+    SparkSession.builder.master("local[1]")
+    .config("spark.ui.enabled", "false")
+    .config("spark.driver.bindAddress", "127.0.0.1")
+    .config("spark.driver.host", "127.0.0.1")
+    .getOrCreate()
+)
+rows = spark.read.parquet(sys.argv[1]).orderBy("at").collect()
+print([(row.word, row.count_, row.tags, row.at.isoformat()) for row in rows])
+spark.stop()
+"""
+
+
+def test_spark_reads_it(tmp_path: Path) -> None:
+    from datetime import datetime
+
+    at = [datetime(2026, 1, day) for day in (1, 2)]
+    write(
+        sinks.parquet(tmp_path),
+        [{"word": "δ", "count_": n, "tags": ["x"], "at": at[n]} for n in range(2)],
+    )
+    (tmp_path / ".part-00001.parquet.0.tmp").write_bytes(b"left by a process that was killed")
+    read = subprocess.run(
+        [sys.executable, "-c", SPARK, tmp_path], capture_output=True, text=True, check=False
+    )
+    assert read.returncode == 0, read.stderr
+    assert read.stdout.strip() == str(
+        [("δ", n, ["x"], f"2026-01-0{n + 1}T00:00:00") for n in range(2)]
+    )

@@ -1,0 +1,214 @@
+"""Nothing lost, nothing twice, no deadlock and bounded queues, whatever is slow or small.
+
+A failing case is replayed by what Hypothesis prints: the topology follows from its seed.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tailrace as tr
+from tailrace.routing.hashing import stable_hash
+from tailrace.runtime.core import Limits
+from tailrace.testing import collect, run
+from tests.runtime.watched import WatchedCore, watched_run
+
+LIMITS = st.builds(
+    Limits,
+    window_records=st.integers(1, 6),
+    gathered_records=st.integers(1, 6),
+    poll_records=st.integers(1, 6),
+    round_messages=st.integers(1, 3),
+)
+GROUPINGS: dict[str, Callable[[tr.Stream], tr.Stream]] = {
+    "forward": lambda stream: stream,
+    "shuffle": lambda stream: stream.shuffle(),
+    "local or shuffle": lambda stream: stream.local_or_shuffle(),
+    "key": lambda stream: stream.key_by(),
+    "partial key": lambda stream: stream.partial_key_by(),
+    "broadcast": lambda stream: stream.broadcast(),
+    "gather": lambda stream: stream.gather(),
+    "custom": lambda stream: stream.partition_by(lambda record, n: stable_hash(record) % n),
+}
+MOST_RECORDS = 400
+
+
+@dataclass
+class Expected:
+    """A stream, and a plain computation of what flows there."""
+
+    stream: tr.Stream
+    records: Counter[Any]
+
+
+def third(record: Any) -> bool:
+    return stable_hash(record) % 3 == 0
+
+
+def operate(kind: str, stream: Any, records: Counter[Any], options: Any) -> list[Expected]:
+    """Add an operator, and say what comes out of it."""
+    after: Counter[Any] = Counter()
+    if kind == "map":
+        for record, count in records.items():
+            after[(record, "m")] += count
+        return [Expected(stream.map(lambda record: (record, "m"), **options), after)]
+    if kind == "flat_map":
+        for record, count in records.items():
+            after[record] += count
+            after[(record, "f")] += count
+        return [Expected(stream.flat_map(lambda one: [one, (one, "f")], **options), after)]
+    if kind == "filter":
+        after.update({record: count for record, count in records.items() if not third(record)})
+        return [Expected(stream.filter(lambda record: not third(record), **options), after)]
+    if kind == "split":
+        sides = stream.split(lambda record: str(third(record)), ["True", "False"], **options)
+        parts: dict[str, Counter[Any]] = {"True": Counter(), "False": Counter()}
+        for record, count in records.items():
+            parts[str(third(record))][record] += count
+        return [Expected(sides[name], part) for name, part in parts.items()]
+    for record, count in records.items():
+        after.update((record, n + 1) for n in range(count))
+    counting = stream.key_by().scan(lambda count, record: (count or 0) + 1, **options)
+    return [Expected(counting, after)]
+
+
+def random_dag(seed: int) -> tuple[tr.Topology, list[tuple[list[Any], Counter[Any]]]]:
+    """A topology, and for each of its sinks what it gets and what it should get."""
+    chance = random.Random(seed)
+    topology = tr.Topology()
+    open_ends = []
+    for number in range(chance.randint(1, 3)):
+        items = [(number, n) for n in range(chance.randint(0, 40))]
+        stream = topology.source(items, parallelism=chance.randint(1, 3))
+        open_ends.append(Expected(stream, Counter(items)))
+    for _ in range(chance.randint(1, 7)):
+        merged = chance.sample(open_ends, min(len(open_ends), chance.choice([1, 1, 1, 2, 3])))
+        records: Counter[Any] = sum((one.records for one in merged), Counter())
+        stream = merged[0].stream.merge(*(one.stream for one in merged[1:]))
+        kind = chance.choice(["map", "flat_map", "filter", "split", "scan"])
+        options = {"parallelism": chance.randint(1, 4)}
+        grouping = chance.choice(list(GROUPINGS)) if kind != "scan" else "key"
+        if grouping == "broadcast":
+            records = Counter({key: n * options["parallelism"] for key, n in records.items()})
+        if records.total() > MOST_RECORDS:
+            continue
+        results = operate(kind, GROUPINGS[grouping](stream), records, options)
+        for one in merged:
+            if chance.random() < 0.7:  # the others get a second reader
+                open_ends.remove(one)
+        open_ends += results
+    sinks = []
+    for end in open_ends:
+        end_stream = end.stream.shuffle() if chance.random() < 0.5 else end.stream
+        sinks.append((collect(end_stream), end.records))
+    return topology, sinks
+
+
+@settings(max_examples=300)
+@given(
+    seed=st.integers(0, 2**32),
+    workers=st.integers(1, 4),
+    limits=LIMITS,
+    channel_messages=st.integers(1, 3),
+    slow=st.sampled_from([0, 0, 5, 9]),
+)
+def test_random_topologies_lose_nothing_and_never_get_stuck(
+    seed: int, workers: int, limits: Limits, channel_messages: int, slow: int
+) -> None:
+    topology, sinks = random_dag(seed)
+    watched_run(
+        topology,
+        workers=workers,
+        seed=seed,
+        limits=limits,
+        channel_messages=channel_messages,
+        slow=slow,
+    )
+    for found, expected in sinks:
+        assert Counter(found) == expected
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_operator_on_every_worker_with_one_of_everything(seed: int) -> None:
+    topology = tr.Topology()
+    stream = topology.source(range(200), parallelism=3)
+    for _ in range(4):  # all workers send to all, so each pair has traffic both ways
+        stream = stream.shuffle().map(lambda n: n + 1, parallelism=3)
+    results = collect(stream.shuffle())
+    watched_run(
+        topology,
+        workers=3,
+        seed=seed,
+        limits=Limits(window_records=1, gathered_records=1, poll_records=1, round_messages=1),
+        channel_messages=1,
+        slow=seed % 10,
+    )
+    assert sorted(results) == [n + 4 for n in range(200)]
+
+
+def test_queues_stay_small_however_fast_the_source_is() -> None:
+    limits = Limits(window_records=8, gathered_records=8, poll_records=8, round_messages=1)
+    topology = tr.Topology()
+    stream = topology.source(range(5000), parallelism=2)
+    results = collect(stream.shuffle().map(abs, parallelism=2).shuffle())
+    watched_run(topology, workers=3, limits=limits, channel_messages=2, slow=8)
+    assert sorted(results) == list(range(5000))
+    # Gathered: less than 8 and one more poll, then less than 8 and one more such message.
+    assert WatchedCore.largest_gathered < 8 + (8 + 8)
+    assert WatchedCore.largest_queue < 8 + 8 + (8 + 8)
+
+
+def test_a_slow_branch_holds_up_its_sender_but_loses_nothing() -> None:
+    topology = tr.Topology()
+    stream = topology.source(range(300)).map(abs)
+    slow = collect(stream.shuffle().flat_map(lambda n: [n] * 5, parallelism=3).gather())
+    fast = collect(stream.shuffle().filter(bool, parallelism=2))
+    limits = Limits(window_records=2, gathered_records=1, poll_records=4, round_messages=1)
+    watched_run(topology, workers=4, limits=limits, channel_messages=1, slow=7)
+    assert Counter(slow) == dict.fromkeys(range(300), 5)
+    assert sorted(fast) == list(range(1, 300))
+
+
+def test_a_stream_merged_with_itself_carries_everything_twice() -> None:
+    topology = tr.Topology()
+    stream = topology.source(range(50), parallelism=2)
+    results = collect(stream.merge(stream).shuffle().map(abs, parallelism=3))
+    report = watched_run(topology, workers=2, limits=Limits(window_records=1, gathered_records=1))
+    assert Counter(results) == dict.fromkeys(range(50), 2)
+    assert report.sent["source -> map"] == 100
+
+
+def test_two_outputs_of_one_operator_may_enter_the_same_other() -> None:
+    topology = tr.Topology()
+    sides = topology.source(range(60), parallelism=2).split(
+        lambda n: "odd" if n % 2 else "even", ["odd", "even"]
+    )
+    results = collect(sides["odd"].merge(sides["even"]))
+    report = watched_run(topology, workers=3, limits=Limits(window_records=1, gathered_records=1))
+    assert sorted(results) == list(range(60))
+    assert (report.sent["split[odd] -> sink"], report.sent["split[even] -> sink"]) == (30, 30)
+
+
+def test_forwarded_streams_into_a_merged_operator_cross_workers() -> None:
+    topology = tr.Topology()
+    left = topology.source(range(40), parallelism=3, name="left")
+    right = topology.source(range(40, 80), parallelism=3, name="right")
+    results = collect(left.merge(right).map(abs))
+    watched_run(
+        topology, workers=2, limits=Limits(window_records=1, gathered_records=1), channel_messages=1
+    )
+    assert sorted(results) == list(range(80))
+
+
+def test_a_hundred_by_a_hundred_instances() -> None:
+    topology = tr.Topology()
+    stream = topology.source(range(2000), parallelism=100)
+    results = collect(stream.shuffle().map(abs, parallelism=100).gather().map(abs, parallelism=1))
+    run(topology, workers=2)
+    assert sorted(results) == list(range(2000))

@@ -1,0 +1,132 @@
+"""Which instance gets a record, by every grouping."""
+
+from collections import Counter, defaultdict
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tailrace as tr
+from tailrace.runtime.core import Limits
+from tailrace.runtime.step import OperatorFailed
+from tailrace.testing import collect, run
+
+TINY = Limits(window_records=3, gathered_records=2, poll_records=2, round_messages=1)
+
+
+class Where(tr.Operator):
+    """(index of the instance, record)"""
+
+    def process(self, record: Any) -> None:
+        self.emit((self.instance.index, record))
+
+
+def spread(stream: tr.Stream, instances: int, **how: Any) -> list[tuple[int, Any]]:
+    results = collect(stream.process(Where(), parallelism=instances).gather().map(tuple))
+    run(stream._topology, **how)
+    return results
+
+
+def test_shuffle_is_even_to_one_record_per_sender() -> None:
+    stream = tr.Topology().source(range(1000), parallelism=3).shuffle()
+    load = Counter(index for index, _ in spread(stream, 4, workers=2))
+    assert sum(load.values()) == 1000
+    assert max(load.values()) - min(load.values()) <= 3
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=30))
+def test_shuffle_is_even_whatever_comes_together(sizes: list[int]) -> None:
+    bunches = [[0] * size for size in sizes]
+    stream = tr.Topology().source(bunches).flat_map(list).shuffle()
+    load = Counter(index for index, _ in spread(stream, 3, limits=Limits(poll_records=1)))
+    assert max(load.values()) - min(load[index] for index in range(3)) <= 1
+
+
+def test_local_or_shuffle_stays_in_the_worker_if_it_can() -> None:
+    stream = tr.Topology().source(range(100), parallelism=2).local_or_shuffle()
+    # Instances 0 and 1 are the sources, on workers 0 and 1; 2 to 5 follow on workers 0, 1, 0, 1.
+    found = spread(stream, 4, workers=2)
+    assert {(index % 2, record % 2) for index, record in found} == {(0, 0), (1, 1)}
+    assert set(Counter(index for index, _ in found).values()) == {25}
+
+
+def test_local_or_shuffle_goes_everywhere_if_nobody_is_here() -> None:
+    stream = tr.Topology().source(range(100)).local_or_shuffle()
+    # The source is on worker 0 of 4, instances 1 and 2 are on others.
+    assert Counter(index for index, _ in spread(stream, 2, workers=4)) == {0: 50, 1: 50}
+
+
+@given(st.lists(st.integers(0, 20), max_size=200), st.integers(1, 5), st.integers(0, 1000))
+def test_a_key_has_one_instance_and_keeps_each_senders_order(
+    keys: list[int], instances: int, seed: int
+) -> None:
+    records = [(key, position) for position, key in enumerate(keys)]
+    stream = tr.Topology().source(records, parallelism=3).key_by(lambda record: record[0])
+    found = spread(stream, instances, workers=3, seed=seed, limits=TINY, channel_messages=1)
+    assert sorted(record for _, record in found) == sorted(records)
+    homes = defaultdict(set)
+    positions = defaultdict(list)
+    for index, (key, position) in found:
+        homes[key].add(index)
+        positions[key, position % 3].append(position)  # instance i of the source has every third
+    assert all(len(home) == 1 for home in homes.values())
+    assert all(found == sorted(found) for found in positions.values())
+
+
+def test_equal_keys_of_different_types_meet() -> None:
+    stream = tr.Topology().source([1, 1.0, True]).key_by()
+    assert len({index for index, _ in spread(stream, 5)}) == 1
+
+
+def test_a_partial_key_has_at_most_two_instances_and_evens_out_a_hot_key() -> None:
+    records = [n if n % 2 else 0 for n in range(4000)]  # half of all are one key
+    stream = tr.Topology().source(records).partial_key_by()
+    found = spread(stream, 4)
+    homes = defaultdict(set)
+    for index, key in found:
+        homes[key].add(index)
+    assert max(len(home) for home in homes.values()) == 2
+    load = Counter(index for index, _ in found)
+    # The hot key's two get 1000 each, and the sixth of the other keys that have just these two.
+    assert max(load.values()) < 1250
+
+
+def test_partial_keys_of_all_senders_have_the_same_two_instances() -> None:
+    stream = tr.Topology().source([7] * 300, parallelism=3).partial_key_by()
+    assert len({index for index, _ in spread(stream, 6)}) == 2
+
+
+def test_broadcast_reaches_every_instance() -> None:
+    stream = tr.Topology().source(range(10)).broadcast()
+    found = spread(stream, 3, workers=2)
+    assert sorted(found) == [(index, record) for index in range(3) for record in range(10)]
+
+
+def test_gather_reaches_one_instance_from_all_senders() -> None:
+    stream = tr.Topology().source(range(30), parallelism=3).gather()
+    assert {index for index, _ in spread(stream, 4, workers=2)} == {0}
+
+
+def test_a_function_may_pick() -> None:
+    stream = tr.Topology().source(range(9)).partition_by(lambda record, n: record % n)
+    assert sorted(spread(stream, 3)) == sorted((n % 3, n) for n in range(9))
+
+
+@pytest.mark.parametrize("index", [3, -1])
+def test_a_picked_instance_that_is_not_there_names_the_record(index: int) -> None:
+    stream = tr.Topology().source(["r1"], name="in").partition_by(lambda record, n: index)
+    with pytest.raises(OperatorFailed, match=f"gave {index} for 'r1'; there are 3 instances"):
+        spread(stream, 3)
+
+
+def test_a_key_function_that_raises_names_the_stream_and_the_one_record() -> None:
+    stream = tr.Topology().source([1, 2, 0, 4], name="in").key_by(lambda record: 1 // record)
+    with pytest.raises(OperatorFailed, match="'grouping of in -> process' failed on 0: ZeroDiv"):
+        spread(stream, 2)
+
+
+def test_a_key_that_no_process_could_hash_alike_is_refused() -> None:
+    stream = tr.Topology().source([frozenset([1])]).key_by()
+    with pytest.raises(OperatorFailed, match="a key of type frozenset has no stable hash"):
+        spread(stream, 2)

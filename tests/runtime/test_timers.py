@@ -1,0 +1,157 @@
+"""Timers in virtual time: when they fire, for which key, and what they hand on."""
+
+from typing import Any
+
+import pytest
+
+import tailrace as tr
+from tailrace.graph.wiring import wire
+from tailrace.runtime.core import Core, Limits
+from tailrace.runtime.step import OperatorFailed
+from tailrace.testing import VirtualClock, collect, run
+from tests.runtime.ticks import Ticks
+
+SECOND_NS = 1_000_000_000
+
+
+class Later(tr.Operator):
+    """Each record again after so many seconds, with the time."""
+
+    def process(self, record: float) -> None:
+        self.set_timer(record, record)
+
+    def timer(self, tag: float) -> None:
+        self.emit((tag, self.instance.clock_ns() / 1e9))
+
+
+def test_timers_fire_in_order_at_their_time() -> None:
+    topology = tr.Topology()
+    results = collect(topology.source(Ticks([[3.0, 1.0, 2.0], []], gap_s=10)).process(Later()))
+    report = run(topology)
+    assert results == [(1.0, 1.0), (2.0, 2.0), (3.0, 3.0)]
+    assert report.virtual_s == 10
+
+
+def test_a_timer_has_the_key_and_state_of_its_record() -> None:
+    class Remember(tr.Operator):
+        def process(self, record: tuple[str, int]) -> None:
+            self.state = (self.state or 0) + record[1]
+            self.set_timer(1, "due")
+
+        def timer(self, tag: str) -> None:
+            self.emit((self.key, self.state, tag))
+            self.state = None
+
+    records = [("a", 1), ("b", 10), ("a", 2)]
+    topology = tr.Topology()
+    stream = topology.source(Ticks([records, []], gap_s=5)).key_by(lambda record: record[0])
+    results = collect(stream.process(Remember()))
+    run(topology)
+    assert results == [("a", 3, "due"), ("b", 10, "due"), ("a", None, "due")]
+
+
+def test_a_timer_may_be_set_when_the_operator_opens_and_set_itself_again() -> None:
+    class Heart(tr.Operator):
+        def open(self) -> None:
+            self.set_timer(1)
+
+        def process(self, record: Any) -> None:
+            pass
+
+        def timer(self, tag: Any) -> None:
+            self.emit(self.instance.clock_ns() / 1e9)
+            self.set_timer(1)
+
+    topology = tr.Topology()
+    results = collect(topology.source(Ticks([[], []], gap_s=3.5)).process(Heart()))
+    run(topology)
+    assert results == [1.0, 2.0, 3.0]
+
+
+def test_a_timer_that_sets_itself_at_once_does_not_keep_others_from_running() -> None:
+    class Eager(tr.Operator):
+        fired = 0
+
+        def process(self, record: int) -> None:
+            self.set_timer(0)
+
+        def timer(self, tag: Any) -> None:
+            self.fired += 1
+            self.emit(self.fired)
+            if self.fired < 5:
+                self.set_timer(0)
+
+    topology = tr.Topology()
+    stream = topology.source(Ticks([[1], []], gap_s=1)).process(Eager(), name="eager")
+    results = collect(stream)
+    wiring = wire(topology.graph)
+    core = Core(0, wiring, (0,), VirtualClock(), lambda *_: True, lambda *_: None)
+    core.round()
+    for fired in range(1, 6):
+        core.round()
+        assert results == list(range(1, fired + 1))
+    core.close()
+
+
+def test_timers_that_are_left_when_the_input_ends_do_not_fire() -> None:
+    topology = tr.Topology()
+    slow = topology.source(Ticks([[], [0]], gap_s=100), name="slow")
+    results = collect(topology.source([50.0], name="short").process(Later()).merge(slow))
+    report = run(topology)
+    assert results == [0]
+    assert report.sent == report.received
+
+
+def test_what_a_timer_hands_on_counts_its_latency_from_when_it_was_due() -> None:
+    topology = tr.Topology()
+    stream = topology.source(Ticks([[7.0], []], gap_s=10)).process(Later())
+    collect(stream)
+    clock = VirtualClock()
+    core = Core(0, wire(topology.graph), (0,), clock, lambda *_: True, lambda *_: None)
+    core.round()
+    clock.now_ns = 7 * SECOND_NS + 1000
+    core.round()
+    assert core.instances[0].latency.percentile_ns(100) == pytest.approx(1000, rel=0.016)
+    core.close()
+
+
+def test_timers_wait_while_their_receivers_are_full() -> None:
+    class Flood(tr.Operator):
+        def open(self) -> None:
+            self.set_timer(1)
+
+        def process(self, record: Any) -> None:
+            pass
+
+        def timer(self, tag: Any) -> None:
+            self.emit(1)
+            self.set_timer(1)
+
+    topology = tr.Topology()
+    stream = topology.source(Ticks([[], []], gap_s=1000)).process(Flood())
+    collect(stream.shuffle())
+    clock = VirtualClock()
+    limits = Limits(gathered_records=3)
+    core = Core(
+        0, wire(topology.graph), (0, 1), clock, lambda *_: False, lambda *_: None, limits=limits
+    )
+    core.round()
+    for second in range(1, 100):
+        clock.now_ns = second * SECOND_NS
+        core.round()
+    (outlet,) = core.instances[0].outlets
+    assert outlet.records == 3
+    assert core.next_due_ns() is None, "a congested instance is no reason to look again"
+    assert core.blocked
+    core.close()
+
+
+def test_a_timer_that_raises_names_its_operator() -> None:
+    class Broken(Later):
+        def timer(self, tag: float) -> None:
+            raise ValueError("too late")
+
+    topology = tr.Topology()
+    collect(topology.source(Ticks([[1.0], []], gap_s=5)).process(Broken(), name="op"))
+    with pytest.raises(OperatorFailed, match="operator 'op' failed in timer: ValueError"):
+        run(topology)

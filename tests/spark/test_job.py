@@ -1,0 +1,259 @@
+"""Topologies on a real, local Spark: results, failures, kills, and that nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tailrace as tr
+from tailrace.runtime.core import Limits
+from tailrace.spark.job import Job, JobFailedError
+
+PATIENCE_S = 60.0
+
+
+class Lines(tr.Sink):
+    """Sends the repr of every record to a socket of the test, line by line."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self.address = address
+        self.socket: socket.socket | None = None
+
+    def open(self, index: int, parallelism: int) -> None:
+        self.socket = socket.create_connection(self.address)
+
+    def write(self, records: Iterator[Any]) -> None:
+        assert self.socket is not None
+        self.socket.sendall("".join(f"{record!r}\n" for record in records).encode())
+
+    def close(self) -> None:
+        if self.socket is not None:
+            self.socket.close()
+
+
+class Inbox:
+    """Receives what `Lines` sinks send, until they have all closed."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._threads: list[threading.Thread] = []
+        self.sink = Lines(self._listener.getsockname())
+
+    def accept(self, sinks: int) -> None:
+        for _ in range(sinks):
+            connection, _ = self._listener.accept()
+            thread = threading.Thread(target=self._read, args=(connection,))
+            thread.start()
+            self._threads.append(thread)
+
+    def _read(self, connection: socket.socket) -> None:
+        with connection, connection.makefile() as file:
+            for line in file:
+                self.lines.append(line.strip())
+
+    def close(self) -> None:
+        for thread in self._threads:
+            thread.join()
+        self._listener.close()
+
+
+@pytest.fixture
+def inbox() -> Iterator[Inbox]:
+    box = Inbox()
+    yield box
+    box.close()
+
+
+class Endless(tr.Source):
+    """0, 1, 2 ... without end, a few at a time."""
+
+    def open(
+        self, index: int, parallelism: int, clock_ns: Callable[[], int], position: Any = None
+    ) -> tr.Reader:
+        return _EndlessReader()
+
+
+class _EndlessReader(tr.Reader):
+    def __init__(self) -> None:
+        self._next = 0
+
+    def poll(self, most: int) -> list[int]:
+        self._next += 3
+        return [self._next - 3, self._next - 2, self._next - 1]
+
+
+def pids(job: Job) -> list[int]:
+    return [worker["pid"] for worker in job.workers]
+
+
+def running(job: Job) -> None:
+    """Wait until the workers have reported something."""
+    while not job.last_progress.emitted and job.is_active:
+        threading.Event().wait(0.02)
+
+
+def descriptors(pid: int) -> list[str]:
+    links = []
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            links.append(str(entry.readlink()))
+        except OSError:
+            continue
+    return [link for link in links if "tailrace" in link]
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_a_word_count_is_exact_and_its_audit_balances(
+    spark: Any, inbox: Inbox, workers: int
+) -> None:
+    text = ["to be or not to be", "that is the question"] * 500
+    topology = tr.Topology("word count")
+    words = topology.source(text, parallelism=2).flat_map(str.split, parallelism=3)
+    counts = words.key_by().fold(lambda count, word: (count or 0) + 1, parallelism=2)
+    counts.sink(inbox.sink)
+    job = topology.start(spark, workers=workers)
+    inbox.accept(2)
+    assert job.await_termination(PATIENCE_S)
+    inbox.close()
+    assert dict(map(eval, inbox.lines)) == Counter(" ".join(text).split())
+    progress = job.last_progress
+    assert job.status == "stopped"
+    assert progress.emitted == {"source": 1000}
+    assert progress.operators["fold"].records_in == 5000
+    assert progress.balanced
+    assert {way for worker in job.workers for way in worker["ways"].values()} <= {"ring"}
+
+
+def test_workers_that_share_no_memory_talk_by_tcp(spark: Any, inbox: Inbox) -> None:
+    """In one executor all do; the option to tell executors apart is tried on a cluster."""
+    topology = tr.Topology()
+    topology.source(range(20_000)).shuffle().map(lambda n: n + 1, parallelism=2).sink(inbox.sink)
+    job = topology.start(spark, workers=2, node="worker")
+    inbox.accept(2)
+    assert job.await_termination(PATIENCE_S)
+    inbox.close()
+    assert sorted(map(int, inbox.lines)) == list(range(1, 20_001))
+    assert {way for worker in job.workers for way in worker["ways"].values()} == {"tcp"}
+    assert job.last_progress.balanced
+
+
+def test_tiny_queues_and_every_operator_on_every_worker_do_not_deadlock(
+    spark: Any, inbox: Inbox
+) -> None:
+    topology = tr.Topology()
+    stream = topology.source(range(3_000), parallelism=4)
+    for _ in range(3):
+        stream = stream.shuffle().map(lambda n: n, parallelism=4)
+    stream.key_by(lambda n: n % 7).scan(lambda total, n: (total or 0) + n, parallelism=4).sink(
+        inbox.sink
+    )
+    job = topology.start(
+        spark, workers=4, limits=Limits(window_records=8, gathered_records=4, poll_records=3)
+    )
+    inbox.accept(4)
+    assert job.await_termination(PATIENCE_S)
+    inbox.close()
+    assert len(inbox.lines) == 3_000
+    assert job.last_progress.balanced
+
+
+def test_an_error_in_user_code_fails_the_job_with_operator_record_and_traceback(spark: Any) -> None:
+    def divide(n: int) -> float:
+        return 1 / (n - 77)
+
+    topology = tr.Topology()
+    topology.source(range(100)).map(divide, name="divide").sink(lambda _: None)
+    job = topology.start(spark, workers=1)
+    with pytest.raises(JobFailedError, match="'divide' failed on 77") as failure:
+        job.await_termination(PATIENCE_S)
+    assert "ZeroDivisionError" in str(failure.value)
+    assert "in divide" in str(failure.value)
+    assert job.status == "failed"
+
+
+def test_stop_drains_what_is_under_way(spark: Any) -> None:
+    topology = tr.Topology()
+    topology.source(Endless()).shuffle().map(lambda n: n, parallelism=2).sink(lambda _: None)
+    job = topology.start(spark, workers=2)
+    running(job)
+    job.stop()
+    progress = job.last_progress
+    assert job.status == "stopped"
+    assert progress.balanced
+    assert progress.delivered == progress.emitted["source"] > 0
+
+
+@pytest.mark.parametrize("drain", [True, False])
+def test_after_a_stop_nothing_is_left(spark: Any, drain: bool) -> None:
+    topology = tr.Topology()
+    topology.source(Endless()).shuffle().map(lambda n: n, parallelism=2).sink(lambda _: None)
+    threads = threading.active_count()
+    job = topology.start(spark, workers=2)
+    running(job)
+    workers = pids(job)
+    assert any(descriptors(pid) for pid in workers)
+    job.stop(drain=drain)
+    for pid in workers:  # Spark keeps the processes for the next job; nothing of ours is in them
+        assert not Path(f"/proc/{pid}").exists() or not descriptors(pid)
+    for thread in threading.enumerate():
+        if thread.name.startswith("tailrace"):
+            thread.join(PATIENCE_S)
+    assert threading.active_count() <= threads
+
+
+def test_a_killed_worker_fails_the_job_and_is_named(spark: Any) -> None:
+    topology = tr.Topology()
+    topology.source(Endless()).shuffle().map(lambda n: n, parallelism=2).sink(lambda _: None)
+    job = topology.start(spark, workers=2)
+    running(job)
+    victim = pids(job)[1]
+    os.kill(victim, signal.SIGKILL)
+    with pytest.raises(JobFailedError, match=f"worker 1 .pid {victim} on 127.0.0.1. is gone"):
+        job.await_termination(PATIENCE_S)
+
+
+def test_more_workers_than_slots_are_refused_at_once(spark: Any) -> None:
+    topology = tr.Topology()
+    topology.source([1]).sink(print)
+    with pytest.raises(ValueError, match="9 workers were asked for; this Spark has 4 task slots"):
+        topology.start(spark, workers=9)
+
+
+def test_records_larger_than_a_ring_are_named(spark: Any) -> None:
+    topology = tr.Topology()
+    topology.source([bytes(100_000)] * 2).shuffle().map(len, parallelism=2).sink(print)
+    job = topology.start(spark, workers=2, ring_bytes=1 << 16)
+    with pytest.raises(JobFailedError, match=r"100\d{3} bytes"):
+        job.await_termination(PATIENCE_S)
+
+
+def test_a_ring_that_is_always_full_loses_nothing(spark: Any, inbox: Inbox) -> None:
+    topology = tr.Topology()
+    stream = topology.source(range(60_000)).shuffle().map(lambda n: n, parallelism=2)
+    stream.shuffle().map(lambda n: n, parallelism=2).sink(inbox.sink)
+    job = topology.start(spark, workers=2, ring_bytes=4096)
+    inbox.accept(2)
+    assert job.await_termination(PATIENCE_S)
+    inbox.close()
+    assert sorted(map(int, inbox.lines)) == list(range(60_000))
+    assert job.last_progress.balanced
+
+
+def test_jumbos_larger_than_a_ring_go_in_pieces(spark: Any, inbox: Inbox) -> None:
+    topology = tr.Topology()
+    records = [bytes(10_000)] * 300
+    topology.source(records).shuffle().map(len, parallelism=2).sink(inbox.sink)
+    job = topology.start(spark, workers=2, ring_bytes=1 << 16)
+    inbox.accept(2)
+    assert job.await_termination(PATIENCE_S)
+    inbox.close()
+    assert inbox.lines == ["10000"] * 300

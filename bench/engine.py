@@ -1,0 +1,232 @@
+"""Rate and latency of whole topologies on Spark, beside pipelines written by hand.
+
+    python bench/engine.py [--quick] [--rounds N] [--out FOLDER]
+
+Word count: 10-word sentences of a 1,000-word vocabulary, split, counted by word with state; the
+sink gets every (word, count). Chain: 100-byte records, source -> a -> b -> sink, where each hop
+crosses to the other process.
+
+Tailrace runs on a local Spark with two workers, as a user would run it: metrics, audit and flow
+control on. The handmade pipelines run in two processes without any of these: pipe and pyzmq, 1 and
+64 records per message, and for word count in two shapes. All are tried once; the better batch of
+each then takes turns with Tailrace, and the best of these is the opponent.
+Records, user functions and sinks are the same objects on both sides (`engine_peers/workloads.py`).
+
+What a rate is. Sources emit as fast as the pipeline takes it. Sinks note how many records they had
+by when; the rate is the slope after a warm-up, until the sources end. CPU is that of both
+processes, per sentence or record, from the first record to the end; Spark's JVM, which only waits
+meanwhile, is not in it.
+
+What a latency is. Sources are open loop: record i is due at start + i / rate, and latency counts
+from then to the end of the sink's work, so that a source that is late hides nothing. Records that
+left their source together count from when the first of them was due, on both sides. Tailrace's
+latencies are its own histograms, as a user sees them in `job.last_progress`; for the chain, the
+same is computed from the sink's own notes of every arrival (`chain_10k_exact_*`), as a check.
+Word count at 10,000 per second means sentences: 100,000 words.
+
+Exactness. `lost` and `duplicated` sum over all runs of Tailrace: of every word, as many counts must
+have come as were emitted; the chain's records must come in order, without a gap; and the job's
+own audit must balance. A word lost and the same word duplicated in one run would cancel out.
+Handmade pipelines are checked in the same way.
+
+Noise. Contestants take turns, in rounds of changing order; reported are medians over the rounds,
+and their range. Compare numbers only inside one run, and look at `background_cpu_percent`: what
+other programs used at the start, before this one did anything.
+"""
+
+import argparse
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engine_peers.handmade import VARIANTS, Pair, Variant
+from engine_peers.report import document, headline, table
+from engine_peers.results import Results
+from ipc import NOISY_PERCENT, processor_ticks
+
+if TYPE_CHECKING:
+    from engine_peers.on_tailrace import OnSpark
+
+WORKLOADS = ("wordcount", "chain")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to measure and for how long."""
+
+    rounds: int
+    rate_s: float
+    rate_warm_s: float
+    latency_s: float
+    latency_warm_s: float  # workers report every half second; less would leave nothing out
+    trial_s: float
+    idle_s: float
+    budget_s: float
+
+
+QUICK = Plan(3, 0.75, 0.25, 1.3, 0.6, 0.2, 1.0, budget_s=45.0)
+FULL = replace(QUICK, rounds=7, rate_s=3.0, latency_s=4.0, trial_s=1.0, budget_s=3_600.0)
+
+
+@dataclass
+class Run:
+    """One run of the benchmark."""
+
+    plan: Plan
+    folder: Path
+    started: float
+    results: Results = field(default_factory=Results)
+    ends: list[Callable[[], None]] = field(default_factory=list)
+
+    def elapsed_s(self) -> float:
+        """The time since the command began."""
+        return time.monotonic() - self.started
+
+    def say(self, text: str) -> None:
+        """Show progress."""
+        print(f"[{self.elapsed_s():5.1f} s] {text}", file=sys.stderr, flush=True)
+
+    def measure(self) -> None:
+        """Do all of the plan, or as much as there is time for."""
+        results, plan = self.results, self.plan
+        self._background()
+        self.say("starting Spark")
+        from engine_peers.on_tailrace import OnSpark
+
+        tailrace = OnSpark(self.folder)
+        self.ends.append(tailrace.end)
+        results.spark_start_s = tailrace.spark_start_s
+        pair = Pair(self.folder)
+        self.ends.append(pair.end)
+        self.say("first job, and a job without input")
+        results.idle_cpu_percent = tailrace.idle_cpu_percent(plan.idle_s)
+        opponents = self._trials(pair)
+        for workload in WORKLOADS:
+            tailrace.run(workload, plan.rate_warm_s, 0, 0)
+        round_s = 0.0
+        for number in range(plan.rounds):
+            begun_s = self.elapsed_s()
+            if begun_s + round_s / 2 > plan.budget_s:
+                self.say(f"no time for round {number + 1} of {plan.rounds}")
+                break
+            self.say(f"round {number + 1} of {plan.rounds}")
+            results.rounds += self._round(tailrace, pair, opponents, number)
+            round_s = self.elapsed_s() - begun_s
+        results.first_job_start_s, *others = tailrace.job_start_s
+        results.job_start_s = sorted(others)[len(others) // 2]
+
+    def _background(self) -> None:
+        """What others use, before anything of ours runs."""
+        before = processor_ticks()
+        time.sleep(0.5)
+        idle, total = (now - then for now, then in zip(processor_ticks(), before, strict=True))
+        self.results.background_cpu_percent = background = 100 * (1 - idle / total)
+        if background > NOISY_PERCENT:
+            self.say(f"warning: other programs use {background:.0f}% of this machine")
+
+    def _trials(self, pair: Pair) -> list[Variant]:
+        """Try every handmade variant; the better batch of each shape and transport goes on."""
+        self.say("handmade pipelines, each once")
+        best: dict[tuple[str, str, str], tuple[float, Variant]] = {}
+        for variant in VARIANTS:
+            outcome = pair.run(variant, self.plan.trial_s, 0, self.plan.trial_s / 3)
+            self.results.trials[variant] = outcome
+            group = variant.workload, variant.shape, variant.transport
+            if group not in best or best[group][0] < outcome.rate_per_s:
+                best[group] = outcome.rate_per_s, variant
+        return [variant for _, variant in best.values()]
+
+    def _round(
+        self, tailrace: "OnSpark", pair: Pair, opponents: list[Variant], number: int
+    ) -> bool:
+        """One round, whole if there is time; some of it belongs to every other one only."""
+        steps: list[Callable[[], None]] = []
+        for workload in WORKLOADS:
+            steps.append(partial(self._tailrace, tailrace, workload, 0))
+            steps += [
+                partial(self._handmade, pair, variant, 0)
+                for variant in opponents
+                if variant.workload == workload
+            ]
+            steps.append(partial(self._tailrace, tailrace, workload, 10_000))
+            if number % 2 == 0:
+                leader = self.results.best_handmade(workload)
+                steps.append(partial(self._tailrace, tailrace, workload, 1_000))
+                steps.append(partial(self._handmade, pair, leader, 10_000))
+        for step in steps if number % 2 == 0 else reversed(steps):
+            if self.elapsed_s() > self.plan.budget_s:
+                self.say(f"no time for the rest of round {number + 1}")
+                return False
+            step()
+        return True
+
+    def _times_s(self, rate_per_s: int) -> tuple[float, float]:
+        """How long, and how much of it is warm-up; the same for all contestants."""
+        plan = self.plan
+        if rate_per_s:
+            return plan.latency_s, plan.latency_warm_s
+        return plan.rate_s, plan.rate_warm_s
+
+    def _tailrace(self, tailrace: "OnSpark", workload: str, rate_per_s: int) -> None:
+        seconds, warm_s = self._times_s(rate_per_s)
+        outcome = tailrace.run(workload, seconds, rate_per_s, warm_s)
+        self.results.tailrace.setdefault((workload, rate_per_s), []).append(outcome)
+
+    def _handmade(self, pair: Pair, variant: Variant, rate_per_s: int) -> None:
+        seconds, warm_s = self._times_s(rate_per_s)
+        outcome = pair.run(variant, seconds, rate_per_s, warm_s)
+        self.results.handmade.setdefault((variant, rate_per_s), []).append(outcome)
+
+    def end(self) -> None:
+        """End everything that was started."""
+        while self.ends:
+            self.ends.pop()()
+
+
+def main() -> None:
+    """Measure, print the table, write the files, print the headline."""
+    started = time.monotonic()
+    parser = argparse.ArgumentParser(
+        description="Tailrace on Spark beside pipelines written by hand."
+    )
+    parser.add_argument("--quick", action="store_true", help="short rounds, within 50 s")
+    parser.add_argument("--rounds", type=int, help="how often to repeat")
+    parser.add_argument(
+        "--out", type=Path, default=Path("build/bench"), help="folder for engine.json"
+    )
+    options = parser.parse_args()
+    plan = QUICK if options.quick else FULL
+    if options.rounds is not None:
+        plan = replace(plan, rounds=options.rounds)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    options.out.mkdir(parents=True, exist_ok=True)
+
+    with tempfile.TemporaryDirectory(prefix="tailrace-bench-") as folder:
+        run = Run(plan, Path(folder), started)
+        try:
+            run.measure()
+        except KeyboardInterrupt:
+            run.say("interrupted")
+            sys.exit(130)
+        finally:
+            run.end()
+
+    run.results.load_average = os.getloadavg()[0]
+    print(table(run.results))
+    figures = headline(run.results, run.elapsed_s())
+    text = json.dumps(document(run.results, figures), indent=1)
+    (options.out / "engine.json").write_text(text + "\n")
+    print(f"All figures: {options.out / 'engine.json'}\n")
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()

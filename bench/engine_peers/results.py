@@ -1,0 +1,63 @@
+"""What a run has found."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+from engine_peers.handmade import Variant
+from engine_peers.workloads import Outcome
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A value's median over the rounds, and its range."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Spread | None":
+        """None if there are no values."""
+        return cls(median(values), min(values), max(values)) if values else None
+
+
+@dataclass
+class Results:
+    """Outcomes by contestant and rate (0: as fast as it goes)."""
+
+    rounds: int = 0
+    tailrace: dict[tuple[str, int], list[Outcome]] = field(default_factory=dict)
+    handmade: dict[tuple[Variant, int], list[Outcome]] = field(default_factory=dict)
+    trials: dict[Variant, Outcome] = field(default_factory=dict)
+    idle_cpu_percent: float | None = None
+    background_cpu_percent: float | None = None
+    load_average: float | None = None
+    spark_start_s: float | None = None
+    first_job_start_s: float | None = None
+    job_start_s: float | None = None
+
+    def best_handmade(self, workload: str) -> Variant:
+        """The fastest handmade variant: by the median of its rounds, before those by its trial."""
+
+        def rate(variant: Variant) -> float:
+            rounds = self.handmade.get((variant, 0)) or [self.trials[variant]]
+            return median(outcome.rate_per_s for outcome in rounds)
+
+        measured = {variant for variant, at in self.handmade if at == 0}
+        candidates = [
+            variant
+            for variant in self.trials
+            if variant.workload == workload and (not measured or variant in measured)
+        ]
+        if not candidates:
+            candidates = [variant for variant in self.trials if variant.workload == workload]
+        return max(candidates, key=rate)
+
+    def rate(self, outcomes: Sequence[Outcome]) -> Spread | None:
+        """Records per second."""
+        return Spread.of([outcome.rate_per_s for outcome in outcomes])
+
+    def latency(self, outcomes: Sequence[Outcome], name: str) -> Spread | None:
+        """A percentile, in milliseconds."""
+        return Spread.of([o.latency_ms[name] for o in outcomes if name in o.latency_ms])

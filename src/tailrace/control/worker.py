@@ -41,7 +41,9 @@ if TYPE_CHECKING:
 _DRAIN_MESSAGES = 256
 _LOOK_AROUND_NS = 5_000_000
 """A busy worker looks at its sockets this often."""
-_LONGEST_SLEEP_S = 0.1
+_LONGEST_SLEEP_S = 0.5
+_TOO_SHORT_TO_SLEEP_S = 80e-6
+"""About what falling asleep and waking up take."""
 
 
 class CoordinatorLostError(ConnectionError):
@@ -207,6 +209,8 @@ class Worker:
         if due_ns is not None:
             sleep_s = min(sleep_s, (due_ns - self._clock_ns()) / 1e9)
         if sleep_s <= 0 or self._reader.spin():
+            return
+        if sleep_s < _TOO_SHORT_TO_SLEEP_S and not self._reader.crowded():
             return
         for fd, (instance, watched) in self._source_fds.items():
             wanted = 0 if instance.congested or instance.ended else select.EPOLLIN

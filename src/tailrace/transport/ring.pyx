@@ -126,6 +126,7 @@ cdef extern from "native/wait.h" nogil:
     void ring_spin_open(ring_spin *)
     void ring_spin_close(ring_spin *)
     bint ring_spin_for(ring_reader *, ring_spin *)
+    bint ring_crowded(ring_spin *, uint64_t)
     int ring_wait(ring_reader *, ring_spin *, uint64_t)
     uint64_t now_ns()
 
@@ -687,6 +688,11 @@ cdef class Reader:
         """The spin of ``wait`` alone, for those who sleep on something else. True: a message."""
         self._check()
         return ring_peek(&self.reader) or ring_spin_for(&self.reader, &self.spinner)
+
+    def crowded(self):
+        """Whether more threads want to run than there are cores, as of some milliseconds ago."""
+        self._check()
+        return ring_crowded(&self.spinner, now_ns())
 
     def arm(self):
         """Announce a sleep on the doorbell; ``disarm`` after it.

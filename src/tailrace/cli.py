@@ -59,8 +59,12 @@ def _run(options: argparse.Namespace) -> int:
     topology = load(options.topology)
     print("starting Spark ...", file=sys.stderr)
     job = topology.start(local_spark(options.workers), workers=options.workers)
+    code = 0
     try:
         watch(job, options.seconds)
+    except KeyboardInterrupt:
+        print("stopping: what is under way runs out first", file=sys.stderr)
+        code = 130
     finally:
         if job.is_active:
             job.stop()
@@ -69,7 +73,7 @@ def _run(options: argparse.Namespace) -> int:
         print(f"tailrace: {error}", file=sys.stderr)
         return 1
     print(summary(job))
-    return 0
+    return code
 
 
 def summary(job: Any) -> str:

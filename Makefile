@@ -22,6 +22,7 @@ setup: build/.native
 build/.environment: pyproject.toml
 	@mkdir -p build
 	@command -v cc >/dev/null || { echo "tailrace needs a C compiler (cc), for example: apt-get install gcc"; exit 1; }
+	@echo "setting up .venv: a minute or two, once ..."
 	@if command -v uv >/dev/null; then \
 		{ [ -x $(BIN)/python ] || uv venv --quiet --python $(PYTHON) .venv; } && \
 		uv pip install --quiet --python $(BIN)/python --editable '.[dev,bench]'; \

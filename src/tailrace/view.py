@@ -58,7 +58,7 @@ def render(job: Job, now: Summary, before: Summary) -> list[str]:
         transfer = f"{_time(stream.transfer_p50_us)}/{_time(stream.transfer_p99_us)}"
         wait = f"{_time(stream.wait_p50_us)}/{_time(stream.wait_p99_us)}"
         slow = "  throttles its senders" if label in now.throttled else ""
-        lines.append(f"{label:<32}{transfer:>20}{wait:>20}{stream.under_way:>11}{slow}")
+        lines.append(f"{label:<32}{transfer:>20}{wait:>20}{max(stream.under_way, 0):>11}{slow}")
     for worker in job.workers:
         rank = worker["rank"]
         used = (now.cpu_s.get(rank, 0) - before.cpu_s.get(rank, 0)) / seconds

@@ -220,12 +220,13 @@ cdef ring *_usable(_Memory memory) except NULL:
     return &memory.ring
 
 
-cdef ring *_mine(_Memory memory, uint64_t thread) except NULL:
+cdef inline ring *_mine(_Memory memory, uint64_t thread) except NULL:
     """`_usable`, for members: by the thread that opened them."""
-    cdef ring *r = _usable(memory)
+    if memory is None or ring_inherited(&memory.ring):
+        return _usable(memory)
     if thread != ring_thread():
         raise RingError("used by another thread than the one that opened it")
-    return r
+    return &memory.ring
 
 
 cdef str _refusal(int result, uint64_t found):
@@ -464,9 +465,7 @@ cdef class Writer:
         return _reservation(self, length, target, kind)
 
     cdef bint _reserve(self, Py_ssize_t length, uint32_t kind, bint wait) except -1:
-        cdef bint rung
-        cdef _Memory memory = self.memory  # stays mapped, whatever a signal handler closes
-        cdef ring *r = _mine(memory, self.thread)
+        cdef ring *r = _mine(self.memory, self.thread)
         if self.writer.open:
             raise RingError("a reservation of this writer is open; commit it or give it up first")
         if <uint64_t>length > ring_max_message_bytes(r) or length < 0:
@@ -476,8 +475,12 @@ cdef class Writer:
             )
         if kind > 15:
             raise ValueError(f"kind is {kind}; it must be 0 to 15")
-        if ring_reserve(&self.writer, length) == RING_DONE:
-            return True
+        return ring_reserve(&self.writer, length) == RING_DONE or self._wait_for_room(length, wait)
+
+    cdef bint _wait_for_room(self, Py_ssize_t length, bint wait) except -1:
+        cdef bint rung
+        cdef _Memory memory = self.memory  # stays mapped, whatever a signal handler closes
+        cdef ring *r = &memory.ring
         ring_count(&r.control.members[self.writer.member].counts.full_waits, 1)
         while ring_reserve_or_arm(&self.writer, length) != RING_DONE:
             if not wait:

@@ -21,7 +21,7 @@ static inline bool ring_inherited(const ring *r) { return r->born != ring_forks;
 /* A number for the calling thread that no other thread of the process ever has. */
 static inline uint64_t ring_thread(void) {
     static _Atomic uint64_t threads;
-    static _Thread_local uint64_t mine;
+    static _Thread_local uint64_t mine __attribute__((tls_model("initial-exec")));
     if (!mine) mine = atomic_fetch_add(&threads, 1) + 1;
     return mine;
 }

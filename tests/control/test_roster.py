@@ -60,6 +60,13 @@ def test_draining_lets_the_workers_end_by_themselves() -> None:
     assert roster.phase == "stopped"
 
 
+def test_a_job_that_has_not_started_has_nothing_to_drain() -> None:
+    roster = Roster(2)
+    roster.hear(hello(0))
+    assert roster.stop(drain=True) == [Stop(drain=False)]
+    assert roster.phase == "stopped"
+
+
 def test_a_stop_at_once_needs_no_answer() -> None:
     roster = running(1)
     assert roster.stop(drain=False) == [Stop(drain=False)]

@@ -192,6 +192,54 @@ def test_stop_drains_what_is_under_way(spark: Any) -> None:
     assert progress.delivered == progress.emitted["source"] > 0
 
 
+def test_a_job_can_be_stopped_before_its_workers_are_there(spark: Any) -> None:
+    topology = tr.Topology()
+    topology.source(Endless()).shuffle().map(lambda n: n, parallelism=2).sink(lambda _: None)
+    job = topology.start(spark, workers=2)
+    job.stop()
+    assert job.status == "stopped"
+    assert job.exception() is None
+
+
+class NeverDone(Lines):
+    def close(self) -> None:
+        raise OSError("the disk is full")
+
+
+def test_a_sink_that_cannot_close_fails_the_job(spark: Any, inbox: Inbox) -> None:
+    topology = tr.Topology()
+    topology.source([1, 2, 3]).sink(NeverDone(inbox.sink.address), name="disk")
+    job = topology.start(spark, workers=1)
+    inbox.accept(1)
+    with pytest.raises(JobFailedError, match=r"'disk'.*the disk is full"):
+        job.await_termination(PATIENCE_S)
+
+
+class Lazy(tr.Source):
+    """Never has anything, and wants to be asked all the time."""
+
+    def open(
+        self, index: int, parallelism: int, clock_ns: Callable[[], int], position: Any = None
+    ) -> tr.Reader:
+        return _LazyReader()
+
+
+class _LazyReader(tr.Reader):
+    def poll(self, most: int) -> list[int]:
+        return []
+
+
+def test_a_worker_that_is_always_due_still_hears_a_stop(spark: Any) -> None:
+    topology = tr.Topology()
+    topology.source(Lazy()).sink(lambda _: None)
+    job = topology.start(spark, workers=1)
+    while not job.last_progress.operators["source"].records_in and not job.last_progress.at_ns:
+        threading.Event().wait(0.02)
+    job.stop()
+    assert job.status == "stopped"
+    assert job.last_progress.phase == "stopped"
+
+
 @pytest.mark.parametrize("drain", [True, False])
 def test_after_a_stop_nothing_is_left(spark: Any, drain: bool) -> None:
     topology = tr.Topology()

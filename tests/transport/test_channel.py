@@ -245,3 +245,31 @@ def test_the_parts_of_a_jumbo_reach_the_ring_unjoined() -> None:
     column = pa.array([1, 2, 3])
     RingChannel(Writer(), ArrowCodec()).send(1, [pa.record_batch({"n": column})])
     assert column.buffers()[1].address in {pa.py_buffer(part).address for part in written}
+
+
+class FullOnce:
+    """A ring that has no room the first time."""
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+        self.full = True
+
+    def send(self, data: Any, target: int, kind: int, *, wait: bool) -> bool:
+        if self.full:
+            self.full = False
+            return False
+        self.sent.append(bytes(data))
+        return True
+
+    def send_parts(self, parts: list[Any], target: int, kind: int, *, wait: bool) -> bool:
+        return self.send(b"".join(parts), target, kind, wait=wait)
+
+
+def test_a_jumbo_that_changed_while_it_waited_is_sent_as_it_is_now() -> None:
+    writer, codec = FullOnce(), PickleCodec()
+    channel = RingChannel(writer, codec)
+    jumbo = ["record", "marker 10"]
+    assert not channel.send(1, jumbo)
+    jumbo[-1] = "marker 20"
+    assert channel.send(1, jumbo)
+    assert codec.decode(writer.sent[0]) == ["record", "marker 20"]

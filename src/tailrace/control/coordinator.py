@@ -96,6 +96,7 @@ class Roster:
         """The user wants it to end."""
         if self.over:
             return []
+        drain = drain and self.phase != STARTING  # before the start there is nothing to drain
         self.phase = DRAINING if drain else STOPPED
         return [Stop(drain)]
 
@@ -108,7 +109,12 @@ class Coordinator:
         self.roster = Roster(workers)
         self._on_over = on_over
         self._refusals = Refusals()
-        config = TcpConfig(worker_id=workers, secret=self.secret, max_connections=workers + 64)
+        config = TcpConfig(
+            worker_id=workers,
+            secret=self.secret,
+            max_connections=workers + 64,
+            max_unauthenticated=workers + 64,
+        )
         self._listener = TcpListener(config, (host, 0), self._refusals)
         self.address = self._listener.address
         self._connections: dict[int, TcpConnection] = {}
@@ -163,8 +169,12 @@ class Coordinator:
                 for fd, connection in list(self._connections.items()):
                     if connection.closed:
                         del self._connections[fd]
+                        self._lose(connection.peer_id)
                     else:
                         epoll.modify(fd, connection.events)
+        except BaseException as error:
+            self.roster.fail(f"the coordinator failed: {error!r}")
+            raise
         finally:
             for connection in self._connections.values():
                 connection.close()
@@ -186,12 +196,13 @@ class Coordinator:
 
     def _serve(self, fd: int, events: int) -> None:
         connection = self._connections[fd]
-        rank = connection.peer_id
         for frame in connection.on_ready(events):
             with self._lock:
                 messages = self.roster.hear(unpack(frame.payload))
             self._tell_all(messages)
-        if connection.closed and (rank := connection.peer_id or rank) is not None:
+
+    def _lose(self, rank: int | None) -> None:
+        if rank is not None:
             with self._lock:
                 messages = self.roster.lost(rank)
             self._tell_all(messages)

@@ -102,7 +102,12 @@ class Peer:
         self._credits[link] = taken
 
     def flush(self) -> None:
-        """Send pieces and credits as far as there is room, and write what is queued."""
+        """Send pieces and credits as far as there is room, and write what is queued.
+
+        Raises ConnectionError when the other worker cannot be reached any more.
+        """
+        if isinstance(self._raw, TcpConnection) and self._raw.closed:
+            raise ConnectionError(f"lost a worker at {self._raw.address}: {self._raw.close_reason}")
         for link in list(self._pieces):
             self._send_pieces(link)
         if self._credits:
@@ -114,6 +119,11 @@ class Peer:
             if sent:
                 self._credits.clear()
         self._channel.flush()
+
+    @property
+    def connection(self) -> TcpConnection | None:
+        """Its connection, if it is reached by one."""
+        return self._raw if isinstance(self._raw, TcpConnection) else None
 
     @property
     def pending(self) -> bool:

@@ -9,6 +9,7 @@ import select
 import socket
 import time
 import traceback
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tailrace.control.peers import KIND_CREDIT, JumboCodec, Peer, credits_in
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 _DRAIN_MESSAGES = 256
 _LOOK_AROUND_NS = 5_000_000
 """A busy worker looks at its sockets this often."""
+_HANDSHAKE_MS = 600_000
 _LONGEST_SLEEP_S = 0.5
 _TOO_SHORT_TO_SLEEP_S = 80e-6
 """About what falling asleep and waking up take."""
@@ -63,7 +65,14 @@ class Worker:
         self._ring = Ring.create(settings.ring_bytes)
         self._reader = self._ring.reader(self._doorbell)
         self._refusals = Refusals()
-        self._config = TcpConfig(worker_id=rank, secret=settings.secret)
+        # Opening an operator may take its time, and nobody answers a handshake meanwhile.
+        self._config = TcpConfig(
+            worker_id=rank,
+            secret=settings.secret,
+            handshake_ms=_HANDSHAKE_MS,
+            max_connections=settings.workers + 64,
+            max_unauthenticated=settings.workers + 64,
+        )
         self._codec = JumboCodec(self._clock_ns)
         self._epoll = select.epoll()
         self._epoll.register(self._doorbell.fileno(), select.EPOLLIN)
@@ -71,7 +80,8 @@ class Worker:
             self._config, settings.coordinator, settings.workers, self._refusals
         )
         self._sockets: dict[int, TcpConnection] = {}
-        self._source_fds: dict[int, tuple[Instance, int]] = {}  # and what each is watched for
+        self._source_fds: dict[int, tuple[Instance, bool]] = {}  # and whether each is watched
+        self._events: dict[int, int] = {}  # what the epoll watches each connection for
         self._watch(self._control)
         self._listener: TcpListener | None = None
         self._peers: dict[int, Peer] = {}
@@ -152,8 +162,7 @@ class Worker:
         for instance in self._core.instances:
             source = instance.source
             if source is not None and (fd := source.reader.fileno()) is not None:
-                self._epoll.register(fd, 0)
-                self._source_fds[fd] = (instance, 0)
+                self._source_fds[fd] = (instance, False)
         self._tell(Ready(self._rank, ways))
 
     def _by_ring(self, hello: Hello) -> Peer | None:
@@ -177,16 +186,18 @@ class Worker:
         busy |= core.round()
         for peer in self._peers.values():
             peer.flush()
+            self._await_room(peer.connection)
         now_ns = self._clock_ns()
         if now_ns >= self._next_progress_ns:
             self._report(core, now_ns)
         if core.ended and not self._reported_end and not self._pending():
+            core.close()  # before we say that all went well
             self._reported_end = True
             self._report(core, now_ns)
+        if now_ns - self._looked_ns > _LOOK_AROUND_NS:
+            self._look(0)
         if not busy:
             self._rest(core)
-        elif now_ns - self._looked_ns > _LOOK_AROUND_NS:
-            self._look(0)
 
     def _receive(self, core: Core) -> bool:
         messages = self._reader.drain(_DRAIN_MESSAGES)
@@ -213,9 +224,13 @@ class Worker:
         if sleep_s < _TOO_SHORT_TO_SLEEP_S and not self._reader.crowded():
             return
         for fd, (instance, watched) in self._source_fds.items():
-            wanted = 0 if instance.congested or instance.ended else select.EPOLLIN
+            wanted = not instance.congested and not instance.ended
             if wanted != watched:
-                self._epoll.modify(fd, wanted)
+                with suppress(OSError):  # a reader may have closed it at its end
+                    if wanted:
+                        self._epoll.register(fd, select.EPOLLIN)
+                    else:
+                        self._epoll.unregister(fd)
                 self._source_fds[fd] = (instance, wanted)
         patience_ms = self._reader.arm()
         if patience_ms:
@@ -251,8 +266,9 @@ class Worker:
                 self._accept(self._core, frame.target, frame.kind, frame.payload)
         if connection.closed:
             del self._sockets[fd]
+            del self._events[fd]
         else:
-            self._epoll.modify(fd, connection.events)
+            self._await_room(connection)
 
     def _obey(self, message: Message) -> None:
         match message:
@@ -270,14 +286,22 @@ class Worker:
     def _watch(self, connection: TcpConnection) -> None:
         if not connection.closed:
             self._sockets[connection.fileno()] = connection
+            self._events[connection.fileno()] = connection.events
             self._epoll.register(connection.fileno(), connection.events)
+
+    def _await_room(self, connection: TcpConnection | None) -> None:
+        """Have the epoll watch for what a connection waits for now."""
+        if connection is not None and not connection.closed:
+            fd, events = connection.fileno(), connection.events
+            if self._events[fd] != events:
+                self._epoll.modify(fd, events)
+                self._events[fd] = events
 
     def _tell(self, message: Message) -> None:
         if not self._control.closed:
             self._control.send(0, KIND, [pack(message)])
             self._control.flush()
-            if not self._control.closed:
-                self._epoll.modify(self._control.fileno(), self._control.events)
+            self._await_room(self._control)
 
     def _send(self, peer: int, link: int, items: list[Item]) -> bool:
         return self._peers[peer].send(link, items)

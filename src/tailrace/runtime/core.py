@@ -90,6 +90,7 @@ class Core:
         self._receiver: dict[int, Instance] = {}
         self._touched: dict[Outlet, None] = {}
         self._timer_ids = count()
+        self._closed = False
         self._woken: list[tuple[Instance, str]] = []
         self._transfer: dict[str, Histogram] = {}
         self._wait: dict[str, Histogram] = {}
@@ -329,7 +330,10 @@ class Core:
         return min(due, default=None)
 
     def close(self) -> None:
-        """Close every step, also after a failure; then raise what the first of them raised."""
+        """Close every step once, also after a failure; then raise what the first of them raised."""
+        if self._closed:
+            return
+        self._closed = True
         failures = []
         for instance in self.instances:
             for name, step in instance.steps:

@@ -26,8 +26,8 @@ def run_workers(
         context.pythonExec = sys.executable  # the workers of a local Spark run what we run
 
     def submit() -> None:
-        context.setJobGroup(group, f"tailrace: {description}", interruptOnCancel=True)
         try:
+            context.setJobGroup(group, f"tailrace: {description}", interruptOnCancel=True)
             tasks = context.parallelize(range(settings.workers), settings.workers).barrier()
             tasks.mapPartitions(lambda _: work(settings)).collect()
             coordinator.fail("the workers ended before the job did")

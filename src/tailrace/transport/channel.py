@@ -7,6 +7,7 @@ or on another one.
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import is_
 from typing import Any, Protocol
 
 from tailrace.transport.codec import Codec
@@ -24,9 +25,9 @@ class Channel(Protocol):
     def send(self, target: int, records: list[Any]) -> bool:
         """Take a jumbo for an instance; False, and nothing taken, when there is no room.
 
-        Never blocks. To try again later, pass the same list; it may have grown. Raises ValueError
-        for a jumbo that can never fit, CodecError for records that cannot be encoded, and
-        ConnectionError when the channel is closed or its connection lost.
+        Never blocks. To try again later, pass the same list; it may hold other records by then.
+        Raises ValueError for a jumbo that can never fit, CodecError for records that cannot be
+        encoded, and ConnectionError when the channel is closed or its connection lost.
         """
         ...
 
@@ -81,21 +82,26 @@ class _EncodingChannel:
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
         self._closed = False
-        # By target: the jumbo that found no room, its length when encoded, and its encoding.
-        self._waiting: dict[int, tuple[list[Any], int, list[Buffer]]] = {}
+        # By target: the jumbo that found no room, what it held when encoded, and its encoding.
+        self._waiting: dict[int, tuple[list[Any], list[Any], list[Buffer]]] = {}
 
     def send(self, target: int, records: list[Any]) -> bool:
         """Encode and write."""
         if self._closed:
             raise ConnectionError("channel is closed")
         waiting = self._waiting.pop(target, None) if self._waiting else None
-        if waiting and waiting[0] is records and waiting[1] == len(records):
+        if (
+            waiting
+            and waiting[0] is records
+            and len(waiting[1]) == len(records)
+            and all(map(is_, waiting[1], records))
+        ):
             buffers = waiting[2]
         else:
             buffers = self._codec.encode(records)
         if self._write(target, buffers):
             return True
-        self._waiting[target] = records, len(records), buffers
+        self._waiting[target] = records, records.copy(), buffers
         return False
 
     def close(self) -> None:

@@ -15,7 +15,6 @@ from tailrace.transport.frame import Buffer
 from tailrace.transport.ring import Writer
 from tailrace.transport.tcp import TcpConnection
 
-KIND_JUMBO = PickleCodec.kind
 KIND_CREDIT = 15
 _CREDIT = struct.Struct("<IQ")
 

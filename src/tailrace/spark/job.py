@@ -20,7 +20,7 @@ from tailrace.graph.expand import Chain
 from tailrace.graph.model import Graph
 from tailrace.graph.wiring import Wiring, wire
 from tailrace.runtime.core import DEFAULT_LIMITS, Limits
-from tailrace.spark.launch import run_workers
+from tailrace.spark.launch import is_local, run_workers
 
 _RECENT = 100
 _REGISTRATION_S = 10.0
@@ -186,17 +186,12 @@ def _slots(context: Any, wanted: int) -> int:
     deadline = time.monotonic() + _REGISTRATION_S
     while True:
         slots: int = context.defaultParallelism
-        if slots >= wanted or _is_local(context) or time.monotonic() > deadline:
+        if slots >= wanted or is_local(context) or time.monotonic() > deadline:
             return slots
         time.sleep(0.1)
 
 
-def _is_local(context: Any) -> bool:
-    master: str = context.master
-    return master == "local" or master.startswith("local[")
-
-
 def _driver_host(context: Any) -> str:
-    if _is_local(context):
+    if is_local(context):
         return "127.0.0.1"
     return socket.gethostbyname(context.getConf().get("spark.driver.host"))

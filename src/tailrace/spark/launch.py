@@ -21,8 +21,7 @@ def run_workers(
     Spark places and starts them; they find each other through the coordinator. If Spark gives up,
     the coordinator hears of it, and when the coordinator is done the tasks end by themselves.
     """
-
-    if context.master == "local" or context.master.startswith("local["):
+    if is_local(context):
         context.pythonExec = sys.executable  # the workers of a local Spark run what we run
 
     def submit() -> None:
@@ -43,6 +42,12 @@ def run_workers(
             context.cancelJobGroup(group)
 
     threading.Thread(target=watch, name="tailrace-watch", daemon=True).start()
+
+
+def is_local(context: Any) -> bool:
+    """Whether Spark runs in this process: the workers are then on this machine."""
+    master: str = context.master
+    return master == "local" or master.startswith("local[")
 
 
 def work(settings: Settings) -> Iterator[int]:

@@ -77,6 +77,12 @@ class Outbox(ABC):
     def close(self) -> None:
         """Disconnect; everything sent has been received."""
 
+    def send_count(self, payload: Payload, count: int) -> None:
+        """Send that many messages as fast as the transport's interface allows."""
+        send = self.send
+        for _ in repeat(None, count):
+            send(payload)
+
 
 def main(
     open_inbox: Callable[[str, int, str], Inbox], connect: Callable[[str, str], Outbox]
@@ -172,10 +178,9 @@ def sender_commands(connect: Callable[[str, str], Outbox]) -> dict[str, Callable
         return pace(outbox.send, int(size), int(count), float(rate), float(limit_s))
 
     def rate(size: str, count: str) -> Reply:
-        send, payload = outbox.send, bytes(int(size))
+        payload = bytes(int(size))
         cpu_ns, start_ns = time.process_time_ns(), time.monotonic_ns()
-        for _ in repeat(None, int(count)):
-            send(payload)
+        outbox.send_count(payload, int(count))
         return {"start_ns": start_ns, "cpu_ns": time.process_time_ns() - cpu_ns}
 
     def close() -> Reply:

@@ -15,7 +15,8 @@ HEADLINES = {
 }
 # Named in the headline -> the variants it is the best of.
 FAMILIES = {
-    "ring": ("ring_copy", "ring_view", "ring_drain"),
+    "ring": ("ring_copy", "ring_view", "ring_drain", "ring_batch"),
+    "ring_single": ("ring_copy", "ring_view", "ring_drain"),
     "ring_copy": ("ring_copy",),
     "ring_view": ("ring_view",),
     "netty": ("netty_flush", "netty_batch"),

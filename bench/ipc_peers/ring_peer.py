@@ -1,14 +1,22 @@
-"""Tailrace's ring, owned by the receiver, read in one of three modes.
+"""Tailrace's ring, owned by the receiver, used in one of four modes.
 
 copy   read_bytes(): one call and one copy per message
 drain  drain(): one call for all that is there, one copy per message
 view   read(): in place, released after use
+batch  the ring's batch form: the sender gathers 64 messages and sends them with one call, the
+       receiver takes them out as 64 copies
 """
 
+from itertools import repeat
+
+from typing_extensions import Buffer
+
 from ipc_peers.peer import TIMEOUT_S, Inbox, Outbox, Payload, main
-from tailrace.transport.ring import Message, Ring
+from tailrace.transport.ring import Message, Ring, copies_of
 
 DRAIN_MESSAGES = 256
+BATCH_MESSAGES = 64
+BATCH_BYTES = 64 << 10
 IDLE_WAIT_S = 0.1  # a worker also looks after its timers
 
 
@@ -90,10 +98,26 @@ class ViewInbox(CopyInbox):
                 left -= 1
 
 
+class BatchInbox(CopyInbox):
+    """Takes the messages of a batch with one call, as bytes."""
+
+    def receive_count(self, count: int) -> None:
+        read = self._reader.read
+        left = count
+        while left:
+            batch = read()
+            if batch is None:
+                self._wait()
+                continue
+            for _payload in copies_of(batch):
+                left -= 1
+            batch.release()
+
+
 class RingOutbox(Outbox):
     """Sends one message per call, waiting when the ring is full."""
 
-    def __init__(self, mode: str, address: str) -> None:
+    def __init__(self, address: str) -> None:
         self._ring = Ring.attach(address)
         self._writer = self._ring.writer()
         self.send = self._writer.send
@@ -103,11 +127,30 @@ class RingOutbox(Outbox):
         self._ring.close()
 
 
+class BatchOutbox(RingOutbox):
+    """Gathers messages and sends them together."""
+
+    def send_count(self, payload: Payload, count: int) -> None:
+        send_batch = self._writer.send_batch
+        most = min(BATCH_MESSAGES, max(1, BATCH_BYTES // len(payload)))
+        for first in range(0, count, most):
+            batch: list[Buffer] = []
+            gather = batch.append
+            for _ in repeat(None, min(most, count - first)):
+                gather(payload)
+            send_batch(batch)
+
+
+def connect(mode: str, address: str) -> Outbox:
+    """Attach to a ring."""
+    return BatchOutbox(address) if mode == "batch" else RingOutbox(address)
+
+
 def open_inbox(mode: str, ring_bytes: int, folder: str) -> Inbox:
     """Create a ring of that size, to be read in that mode."""
-    inboxes = {"copy": CopyInbox, "drain": DrainInbox, "view": ViewInbox}
+    inboxes = {"copy": CopyInbox, "drain": DrainInbox, "view": ViewInbox, "batch": BatchInbox}
     return inboxes[mode](ring_bytes)
 
 
 if __name__ == "__main__":
-    main(open_inbox, RingOutbox)
+    main(open_inbox, connect)

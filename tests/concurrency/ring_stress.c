@@ -50,7 +50,7 @@ static void check_content(const ring_message *m, uint32_t *id, uint32_t *sequenc
 
 static void reserve_waiting(ring_writer *w, uint64_t bytes) {
     if (ring_reserve(w, bytes) == RING_DONE) return;
-    while (ring_reserve_or_arm(w, bytes) != RING_DONE) doorbell_wait(w->bell, 100);
+    while (ring_reserve_or_arm(w, bytes) != RING_DONE) doorbell_wait(w->bell, 100000000u);
 }
 
 static void send_one(ring_writer *w, uint32_t length, uint32_t id, uint32_t sequence) {
@@ -271,7 +271,7 @@ static void hole_while_asleep(void) {
     pthread_join(thread, NULL);
     part next = {.ring = &r, .id = 2, .messages = 3};
     pthread_create(&thread, NULL, fill_half, &next);
-    CHECK(doorbell_wait(&bell, 60000), "the sleeping reader was not woken");
+    CHECK(doorbell_wait(&bell, UINT64_C(60000000000)), "the sleeping reader was not woken");
     ring_reader_disarm(&rd);
     for (uint32_t i = 0; i < 3; i++) {
         uint32_t id, sequence;
@@ -513,10 +513,46 @@ static void old_laps(void) {
     ring_unmap(&r);
 }
 
+/* A reader is told when messages came, by a clock of our own. Acceptable: the next is expected after
+ * a few at even distances, and shortly before it is due; one that comes late changes nothing but
+ * the next expectation; without a rhythm, or with a quick one, nothing is expected. */
+static void even_messages(void) {
+    enum { MS = 1000000 };
+    ring_reader rd = {0};
+    ring_spin spin;
+    uint64_t from, until, at = UINT64_C(5000) * MS;
+    ring_spin_open(&spin);
+    for (int i = 0; i < 12; i++, rd.passed++) ring_arrived(&spin, &rd, at += 10 * MS);
+    rd.passed--;
+    CHECK(ring_expected(&spin, &rd, &from, &until), "an even rhythm was not noticed");
+    CHECK(from < at + 10 * MS && from > at + 9 * MS, "awake at the wrong time");
+    CHECK(until > at + 10 * MS && until < at + 11 * MS, "awake for too long");
+    rd.passed++;
+    ring_arrived(&spin, &rd, at += 13 * MS);
+    CHECK(!ring_expected(&spin, &rd, &from, &until), "expected from a late one");
+    rd.passed++;
+    ring_arrived(&spin, &rd, at += 7 * MS);
+    rd.passed++;
+    ring_arrived(&spin, &rd, at += 10 * MS);
+    CHECK(ring_expected(&spin, &rd, &from, &until) && from > at + 9 * MS, "one late one spoilt it");
+    for (int i = 0; i < 50; i++) {
+        rd.passed++;
+        ring_arrived(&spin, &rd, at += (uint64_t)(1 + (i * 7) % 19) * MS);
+        CHECK(i < 2 || !ring_expected(&spin, &rd, &from, &until), "expected without a rhythm");
+    }
+    for (int i = 0; i < 50; i++) {
+        rd.passed++;
+        ring_arrived(&spin, &rd, at += 100000);
+    }
+    CHECK(!ring_expected(&spin, &rd, &from, &until), "a quick rhythm is for the plain spin");
+    ring_spin_close(&spin);
+}
+
 int main(int count, char **arguments) {
     unsigned seed = count > 1 ? (unsigned)strtoul(arguments[1], NULL, 10) : 1;
     alarm(240); /* a lost wake-up shows as a hang */
     late_helper();
+    even_messages();
     old_laps();
     hole_while_asleep();
     deaths_on_a_shared_ring();

@@ -8,7 +8,16 @@ import threading
 
 import pytest
 
-from tailrace.transport.ring import BATCH, Doorbell, Message, Reader, Ring, RingError, records_of
+from tailrace.transport.ring import (
+    BATCH,
+    Doorbell,
+    Message,
+    Reader,
+    Ring,
+    RingError,
+    copies_of,
+    records_of,
+)
 
 
 def received(reader: Reader) -> list[bytes]:
@@ -154,12 +163,16 @@ def test_a_batch_is_read_record_by_record_without_a_copy() -> None:
         message = taken(reader)
         assert message.kind == BATCH
         assert [bytes(record) for record in records_of(message)] == records
+        assert copies_of(message) == records
+        assert copies_of(b"") == []
 
 
 @pytest.mark.parametrize("broken", [b"\x01\x00", struct.pack("<I", 5) + b"four"])
 def test_a_batch_cut_short_is_an_error_and_not_a_shorter_batch(broken: bytes) -> None:
     with pytest.raises(ValueError, match="batch"):
         list(records_of(broken))
+    with pytest.raises(ValueError, match="batch"):
+        copies_of(broken)
 
 
 def test_parts_become_one_message() -> None:

@@ -44,8 +44,8 @@ _LOOK_AROUND_NS = 5_000_000
 """A busy worker looks at its sockets this often."""
 _HANDSHAKE_MS = 600_000
 _LONGEST_SLEEP_S = 0.5
-_TOO_SHORT_TO_SLEEP_S = 80e-6
-"""About what falling asleep and waking up take."""
+_WAKING_UP_S = 80e-6
+"""About what falling asleep and waking up take: a worker with a free core is up that early."""
 
 
 class CoordinatorLostError(ConnectionError):
@@ -219,10 +219,14 @@ class Worker:
         sleep_s = _LONGEST_SLEEP_S
         if due_ns is not None:
             sleep_s = min(sleep_s, (due_ns - self._clock_ns()) / 1e9)
-        if sleep_s <= 0 or self._reader.spin():
+        if sleep_s <= 0 or self._reader.spin(sleep_s):
             return
-        if sleep_s < _TOO_SHORT_TO_SLEEP_S and not self._reader.crowded():
-            return
+        if due_ns is not None and not self._reader.crowded():
+            sleep_s -= _WAKING_UP_S
+            if sleep_s <= 0:
+                return
+        if (expected_s := self._reader.expected_s()) is not None:
+            sleep_s = min(sleep_s, expected_s)
         for fd, (instance, watched) in self._source_fds.items():
             wanted = not instance.congested and not instance.ended
             if wanted != watched:

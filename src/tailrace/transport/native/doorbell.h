@@ -12,12 +12,14 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <time.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #define DOORBELL_NAME_BYTES 16
@@ -106,12 +108,14 @@ static inline void doorbell_clear(const doorbell *bell) {
     }
 }
 
-/* Sleep until rung (true, and the ring is taken back), until timeout_ms has passed (-1: never), or
- * until a signal comes (false, with errno EINTR). */
-static inline bool doorbell_wait(const doorbell *bell, int timeout_ms) {
+/* Sleep until rung (true, and the ring is taken back), until timeout_ns (UINT64_MAX: never) has
+ * passed, or until a signal comes (false, with errno EINTR). */
+static inline bool doorbell_wait(const doorbell *bell, uint64_t timeout_ns) {
     struct pollfd one = {.fd = bell->fd, .events = POLLIN};
+    struct timespec limit = {.tv_sec = (time_t)(timeout_ns / 1000000000u),
+                             .tv_nsec = (long)(timeout_ns % 1000000000u)};
     errno = 0;
-    if (poll(&one, 1, timeout_ms) <= 0) return false;
+    if (ppoll(&one, 1, timeout_ns == UINT64_MAX ? NULL : &limit, NULL) <= 0) return false;
     doorbell_clear(bell);
     return true;
 }

@@ -4,7 +4,10 @@
  * messages have lately been coming closer together than the longest spin, for about twice their
  * distance, and not at all while more threads want to run than there are cores. A spin in vain
  * makes the next ones rarer. The longest spin is 200 us: from 5,000 messages/s on, a reader that
- * nobody else's work needs the core for keeps it, and saves each message the wake-up. */
+ * nobody else's work needs the core for keeps it, and saves each message the wake-up.
+ *
+ * Messages that come less often but at even distances (a clock ticks, a sensor reports) are
+ * expected: the reader sleeps until shortly before the next one is due and spins from there on. */
 #ifndef TAILRACE_WAIT_H
 #define TAILRACE_WAIT_H
 
@@ -15,11 +18,17 @@
 
 #define SPIN_MAX_NS 200000u
 #define SPIN_LOOK_AT_LOAD_NS 10000000u
+#define EXPECT_LEAD_NS 120000u /* what a sleeper needs to be up again, with a margin */
+#define EXPECT_JITTER_NS 100000u /* distances that differ by more than this are not even */
 
 typedef struct ring_spin {
     uint64_t gap_ns;  /* smoothed distance between messages */
     uint64_t last_ns; /* when `passed` was last read, and what it was */
     uint64_t last_passed;
+    uint64_t arrived_ns; /* when a wait last ended with a message, and how many had passed then */
+    uint64_t arrived_passed;
+    uint64_t period_ns, jitter_ns; /* smoothed distance of such ends, and what they differ by */
+    unsigned odd; /* how many distances in a row did not fit */
     uint64_t load_ns; /* when `crowded` was found out */
     unsigned rest, rests; /* waits to go without a spin; how many after the next vain one */
     int load_fd;
@@ -48,6 +57,8 @@ static inline void ring_spin_open(ring_spin *spin) {
     spin->load_fd = open("/proc/loadavg", O_RDONLY | O_CLOEXEC);
     spin->gap_ns = UINT64_C(1000000000);
     spin->last_ns = now_ns();
+    spin->jitter_ns = 2 * EXPECT_JITTER_NS;
+    spin->odd = 2;
     spin->rests = 1;
 }
 
@@ -72,6 +83,35 @@ static inline bool ring_crowded(ring_spin *spin, uint64_t now) {
     return spin->crowded;
 }
 
+/* A wait has ended with a message. One that is late makes two odd distances and proves nothing; a
+ * third means that the messages have another rhythm now, or none. */
+static inline void ring_arrived(ring_spin *spin, const ring_reader *rd, uint64_t now) {
+    uint64_t gap = now - spin->arrived_ns, messages = rd->passed - spin->arrived_passed;
+    uint64_t off = gap > spin->period_ns ? gap - spin->period_ns : spin->period_ns - gap;
+    if (messages == 1 && off <= 2 * EXPECT_JITTER_NS) {
+        spin->period_ns = (spin->period_ns * 7 + gap) / 8;
+        spin->jitter_ns = (spin->jitter_ns * 3 + off) / 4;
+        spin->odd = 0;
+    } else if (++spin->odd > 2) {
+        spin->period_ns = gap / (messages ? messages : 1);
+        spin->jitter_ns = 2 * EXPECT_JITTER_NS; /* three even ones make it small enough */
+    }
+    spin->arrived_ns = now;
+    spin->arrived_passed = rd->passed;
+}
+
+/* When to be awake for the next message, and until when; false: nobody knows when it comes. */
+static inline bool ring_expected(const ring_spin *spin, const ring_reader *rd, uint64_t *from_ns,
+                                 uint64_t *until_ns) {
+    if (spin->jitter_ns > EXPECT_JITTER_NS || spin->period_ns < SPIN_MAX_NS || spin->odd ||
+        spin->rest || rd->passed - spin->arrived_passed > 1)
+        return false;
+    uint64_t due = spin->arrived_ns + spin->period_ns;
+    *from_ns = due - EXPECT_LEAD_NS - 2 * spin->jitter_ns;
+    *until_ns = due + EXPECT_LEAD_NS / 2 + 2 * spin->jitter_ns;
+    return true;
+}
+
 static inline uint64_t ring_spin_budget_ns(ring_spin *spin, const ring_reader *rd, uint64_t now) {
     uint64_t messages = rd->passed - spin->last_passed;
     if (messages) {
@@ -82,29 +122,40 @@ static inline uint64_t ring_spin_budget_ns(ring_spin *spin, const ring_reader *r
         spin->last_ns = now;
         spin->last_passed = rd->passed;
     }
-    if (spin->gap_ns >= SPIN_MAX_NS) return 0;
     if (spin->rest) {
         spin->rest--;
         return 0;
     }
-    if (ring_crowded(spin, now)) return 0;
+    uint64_t from, until;
+    if (ring_expected(spin, rd, &from, &until)) {
+        bool due = now >= from && now < until && !ring_crowded(spin, now);
+        return due ? until - now : 0;
+    }
+    if (spin->gap_ns >= SPIN_MAX_NS || ring_crowded(spin, now)) return 0;
     uint64_t budget = spin->gap_ns * 2 + 2000;
     return budget < SPIN_MAX_NS ? budget : SPIN_MAX_NS;
 }
 
-/* True: something came. */
-static inline bool ring_spin_for(ring_reader *rd, ring_spin *spin) {
+/* As long as that pays, and at most limit_ns. True: something came. */
+static inline bool ring_spin_for(ring_reader *rd, ring_spin *spin, uint64_t limit_ns) {
     uint64_t start = now_ns(), budget = ring_spin_budget_ns(spin, rd, start);
     if (budget == 0) return false;
+    bool in_vain = budget <= limit_ns;
+    if (!in_vain) budget = limit_ns;
+    bool seldom = spin->gap_ns >= SPIN_MAX_NS;
     do {
         for (int i = 0; i < 16; i++) cpu_relax();
+        if (seldom) sched_yield(); /* the writer may be about to run on this core */
         if (ring_peek(rd)) {
             spin->rests = 1;
+            ring_arrived(spin, rd, now_ns());
             return true;
         }
     } while (now_ns() - start < budget);
-    spin->rest = spin->rests;
-    if (spin->rests < 64) spin->rests *= 2;
+    if (in_vain) {
+        spin->rest = spin->rests;
+        if (spin->rests < 64) spin->rests *= 2;
+    }
     return false;
 }
 
@@ -114,19 +165,28 @@ enum ring_wait_result { RING_TIMED_OUT = 0, RING_READABLE = 1, RING_INTERRUPTED 
 static inline int ring_wait(ring_reader *rd, ring_spin *spin, uint64_t timeout_ns) {
     if (ring_peek(rd)) return RING_READABLE;
     if (timeout_ns == 0) return RING_TIMED_OUT;
-    if (ring_spin_for(rd, spin)) return RING_READABLE;
-    uint64_t start = now_ns();
+    uint64_t start = now_ns(), from, until;
     for (;;) {
-        uint64_t waited = now_ns() - start;
-        if (waited >= timeout_ns) return RING_TIMED_OUT;
+        uint64_t left = UINT64_MAX;
+        if (timeout_ns != UINT64_MAX) {
+            uint64_t waited = now_ns() - start;
+            if (waited >= timeout_ns) return RING_TIMED_OUT;
+            left = timeout_ns - waited;
+        }
+        if (ring_spin_for(rd, spin, left)) return RING_READABLE;
+        uint64_t now = now_ns();
+        if (ring_expected(spin, rd, &from, &until) && now < from && from - now < left)
+            left = from - now;
         int most_ms = ring_reader_arm(rd);
         if (most_ms == 0) return RING_READABLE;
-        if (most_ms < 0) most_ms = 3600000;
-        uint64_t left_ms = (timeout_ns - waited) / 1000000 + 1;
-        if (left_ms < (uint64_t)most_ms) most_ms = (int)left_ms;
-        bool interrupted = !doorbell_wait(rd->bell, most_ms) && errno == EINTR;
+        if (most_ms > 0 && left > (uint64_t)most_ms * 1000000u)
+            left = (uint64_t)most_ms * 1000000u;
+        bool interrupted = !doorbell_wait(rd->bell, left) && errno == EINTR;
         ring_reader_disarm(rd);
-        if (ring_peek(rd)) return RING_READABLE;
+        if (ring_peek(rd)) {
+            ring_arrived(spin, rd, now_ns());
+            return RING_READABLE;
+        }
         if (interrupted || atomic_exchange(&rd->nudged, false)) return RING_INTERRUPTED;
     }
 }

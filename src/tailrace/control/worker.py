@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import pickle
 import select
@@ -163,6 +164,9 @@ class Worker:
             source = instance.source
             if source is not None and (fd := source.reader.fileno()) is not None:
                 self._source_fds[fd] = (instance, False)
+        # What is here now stays: a collection that walks it all would be a pause of milliseconds.
+        gc.collect()
+        gc.freeze()
         self._tell(Ready(self._rank, ways))
 
     def _by_ring(self, hello: Hello) -> Peer | None:
@@ -339,6 +343,7 @@ class Worker:
             if not self._failed:
                 self._fail(error)
         finally:
+            gc.unfreeze()
             for peer in self._peers.values():
                 peer.close()
             for connection in self._sockets.values():

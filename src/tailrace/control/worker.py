@@ -9,7 +9,7 @@ import select
 import socket
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -116,7 +116,7 @@ class Worker:
         for _ in self.turns():
             pass
 
-    def turns(self) -> Iterator[None]:
+    def turns(self) -> Generator[None, None, None]:
         """The same for an owner who has something to do after each turn.
 
         To leave before the end fails the job.

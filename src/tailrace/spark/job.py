@@ -38,14 +38,15 @@ class Job:
     `topology.start(spark)` returns it at once. A job whose sources are bounded ends by itself.
     """
 
-    def __init__(self, wiring: Wiring, placement: tuple[int, ...], coordinator_host: str) -> None:
+    def __init__(
+        self, wiring: Wiring, placement: tuple[int, ...], workers: int, coordinator_host: str
+    ) -> None:
         self.id = str(uuid.uuid4())
         self.name = wiring.graph.name
         self.placement = placement
         self._wiring = wiring
         self._started = time.monotonic()
         self._over = threading.Event()
-        workers = max(placement) + 1
         self._coordinator = Coordinator(workers, coordinator_host, self._over.set)
         self._recent: deque[Summary] = deque(maxlen=_RECENT)
         _running.add(self)
@@ -89,8 +90,8 @@ class Job:
 
     def explain(self) -> str:
         """What runs where, as text; with the ways between workers once they have met."""
-        workers = max(self.placement) + 1
-        return explain(self._wiring, self.placement, workers, self._coordinator.roster.ways)
+        roster = self._coordinator.roster
+        return explain(self._wiring, self.placement, roster.workers, roster.ways)
 
     def exception(self) -> JobFailedError | None:
         """Why it failed; None while it has not."""
@@ -154,7 +155,7 @@ def start(
     workers = count_workers(cluster, wiring, workers)
     if placement is None:
         placement = spread(wiring, workers)
-    job = Job(wiring, placement, cluster.host())
+    job = Job(wiring, placement, workers, cluster.host())
     coordinator = job._coordinator
     settings = Settings(
         workers=workers,

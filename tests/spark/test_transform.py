@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import signal
 import threading
 from collections import Counter
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from pyspark import TaskContext
 
 import tailrace as tr
 
@@ -191,19 +193,27 @@ def test_a_record_function_that_raises_names_the_row(spark: Any) -> None:
         result.count()
 
 
-def test_after_a_killed_worker_spark_runs_the_stage_again(spark: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("rank", [0, 1])
+def test_after_a_killed_worker_spark_runs_the_stage_again(
+    spark: Any, tmp_path: Path, rank: int
+) -> None:
+    """Also if it was the one with the coordinator, rank 0."""
+
     def fall_over_once(n: int) -> int:
         mark = tmp_path / "fell"
         if n == 500 and not mark.exists():
-            mark.touch()
+            mark.write_text(str(TaskContext.get().partitionId()))
             os.kill(os.getpid(), signal.SIGKILL)
         return n
 
     topology = tr.Topology()
-    topology.source([0]).shuffle().map(fall_over_once, parallelism=2).sink(print)
+    stream = topology.source([0])
+    first = stream.map(fall_over_once if rank == 0 else lambda n: n)
+    second = first.gather().map(fall_over_once if rank == 1 else lambda n: n)
+    second.sink(print)
     result = topology.transform(spark.range(1000), "n long", workers=2)
     assert sorted(row["n"] for row in result.collect()) == list(range(1000))
-    assert (tmp_path / "fell").exists()
+    assert (tmp_path / "fell").read_text() == str(rank)
 
 
 def test_only_what_leads_to_the_sink_runs(spark: Any, tmp_path: Path) -> None:
@@ -241,6 +251,20 @@ def test_input_is_read_and_output_handed_over_as_it_goes(spark: Any, tmp_path: P
     assert result.selectExpr("sum(length(data)) as s").first()["s"] == 400_000_000
     used_kb = [int(file.read_text()) for file in tmp_path.iterdir()]
     assert max(used_kb) - min(used_kb) < 200_000
+
+
+def test_the_example_runs_over_its_recorded_past(spark: Any) -> None:
+    example = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "history.py"))
+    result = example["topology"].transform(
+        example["recorded"](spark),
+        "key string, start double, end double, value long",
+        order_by="at_s",
+    )
+    assert {(row["key"], row["value"]) for row in result.collect()} == {
+        ("home", 20),
+        ("search", 20),
+        ("basket", 20),
+    }
 
 
 def test_more_workers_than_slots_are_refused_at_once(spark: Any) -> None:

@@ -304,7 +304,7 @@ class Worker:
                 self._core.stop_sources()
             case Stop():
                 self._stopped = True
-                self.error = self.error or message.error
+                self.error = message.error or self.error  # what went wrong first, anywhere
 
     # ---- speaking ----
 
@@ -350,8 +350,10 @@ class Worker:
         self.error = f"{reason}\n\n{text}"
         self._tell(Failed(self._rank, reason, text))
         deadline_ns = self._clock_ns() + 1_000_000_000
-        while self._control.pending_bytes and self._clock_ns() < deadline_ns:
-            self._look(0.01)
+        with suppress(CoordinatorLostError):
+            # What failed here may only follow from what failed elsewhere; the answer tells.
+            while not self._stopped and self._clock_ns() < deadline_ns:
+                self._look(0.01)
 
     def _close(self) -> None:
         try:

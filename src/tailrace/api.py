@@ -118,6 +118,49 @@ class Topology:
 
         return start(self.graph, spark, **options)
 
+    def transform(self, df: Any, schema: Any, **options: Any) -> Any:
+        """The same pipeline over a bounded DataFrame; gives a DataFrame, lazily, like Spark's own.
+
+        The rows take the place of the topology's source, and the rows of the result the place of
+        its sink. Other sinks are left out, with all that only feeds them; other sources run as
+        they are, and must end. Parallelism stays as it is: the instances of the source share the
+        rows. Each evaluation is a run of its own, in one barrier stage of the DataFrame's plan,
+        and takes about a second more than the work itself. The result is in no order.
+
+        A row is a record: a dict, or with a single column its value. A result is a row: a dict,
+        dataclass, NamedTuple or msgspec struct has the columns of the schema by name, a plain
+        tuple by position, and with a single column it is the value. If a record cannot be
+        processed, evaluation fails, with the operator, the record and your traceback.
+
+        Parameters
+        ----------
+        schema : the columns of the result, as a DDL string or a StructType
+        workers : how many; by default Spark's task slots, and no more than there are instances
+        source, sink : their names, if the topology has several
+        record : a function from a row as a dict to what the pipeline expects
+        partition_by : columns; rows in which they are equal go to one instance of the source
+        order_by : columns by which each instance of the source gets its rows in order; event time
+            needs it, for otherwise rows come in any order
+        limits : `tailrace.Limits`, the bounds of queues and batches
+        """
+        from tailrace.spark.transform import transform
+
+        return transform(self.graph, df, schema, **options)
+
+    def explain(self, spark: Any) -> str:
+        """What would run where, as text: on a SparkSession, or on a number of workers."""
+        from tailrace.graph.explain import explain
+        from tailrace.graph.wiring import wire
+        from tailrace.spark.cluster import cluster_of
+        from tailrace.spark.job import count_workers, spread
+
+        wiring = wire(self.graph)
+        if not isinstance(spark, int):
+            spark = count_workers(cluster_of(spark), wiring, None)
+        elif spark < 1:
+            raise ValueError(f"explain got {spark} workers; there must be at least 1")
+        return explain(wiring, spread(wiring, spark), spark)
+
     def __str__(self) -> str:
         streams = (f"  {edge.label} ({edge.grouping.rule.value})" for edge in self._edges)
         return "\n".join([self.name, *streams])

@@ -89,20 +89,7 @@ def summary(job: Any) -> str:
 
 
 def _explain(options: argparse.Namespace) -> int:
-    from tailrace.graph.wiring import wire
-    from tailrace.spark.job import spread
-
-    topology = load(options.topology)
-    wiring = wire(topology.graph)
-    placement = spread(wiring, options.workers)
-    print(topology)
-    for worker in range(options.workers):
-        print(f"worker {worker}")
-        for instance, home in enumerate(placement):
-            if home == worker:
-                chain = wiring.chain_of(instance)
-                copy = f" ({instance - chain.first + 1} of {chain.parallelism})"
-                print(f"  {chain.label}{copy if chain.parallelism > 1 else ''}")
+    print(load(options.topology).explain(options.workers))
     return 0
 
 

@@ -39,14 +39,18 @@ def test_a_job_is_over_when_every_worker_has_ended() -> None:
 
 def test_a_lost_worker_is_named_and_ends_the_job() -> None:
     roster = running(3)
-    assert roster.lost(2) == [Stop(drain=False)]
+    [stop] = roster.lost(2)
+    assert isinstance(stop, Stop)
+    assert "worker 2" in stop.error
     assert roster.phase == "failed"
     assert roster.reason == "worker 2 (pid 1002 on 10.0.0.1) is gone: killed, or its host is"
 
 
 def test_the_first_reason_counts_and_losses_after_the_end_are_no_failure() -> None:
     roster = running(2)
-    assert roster.hear(Failed(0, "first", "traceback")) == [Stop(drain=False)]
+    assert roster.hear(Failed(0, "first", "traceback")) == [
+        Stop(drain=False, error="first\n\ntraceback")
+    ]
     assert roster.hear(Failed(1, "second", "")) == []
     assert roster.lost(1) == []
     assert (roster.reason, roster.traceback) == ("first", "traceback")

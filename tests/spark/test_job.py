@@ -269,6 +269,34 @@ def test_a_killed_worker_fails_the_job_and_is_named(spark: Any) -> None:
         job.await_termination(PATIENCE_S)
 
 
+def test_a_worker_without_any_instance_does_no_harm(spark: Any) -> None:
+    topology = tr.Topology()
+    topology.source(range(10)).sink(lambda _: None)
+    job = topology.start(spark, workers=3)
+    assert job.await_termination(PATIENCE_S)
+    assert job.last_progress.delivered == 10
+
+
+def test_a_job_explains_what_runs_where_and_how_workers_reach_each_other(spark: Any) -> None:
+    topology = tr.Topology("pair")
+    topology.source(range(10)).shuffle().map(abs, parallelism=2).sink(lambda _: None)
+    job = topology.start(spark, workers=2)
+    assert job.await_termination(PATIENCE_S)
+    assert job.explain().splitlines() == [
+        "pair",
+        "  source -> map (shuffle)",
+        "  map -> sink (forward)",
+        "worker 0: ring to 1",
+        "  source",
+        "  map + sink (2 of 2)",
+        "worker 1: ring to 0",
+        "  map + sink (1 of 2)",
+    ]
+    assert topology.explain(2) == job.explain().replace(": ring to 1", "").replace(
+        ": ring to 0", ""
+    )
+
+
 def test_more_workers_than_slots_are_refused_at_once(spark: Any) -> None:
     topology = tr.Topology()
     topology.source([1]).sink(print)

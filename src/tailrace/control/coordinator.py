@@ -90,7 +90,7 @@ class Roster:
         if self.over:
             return []
         self.phase, self.reason, self.traceback = FAILED, reason, traceback
-        return [Stop(drain=False)]
+        return [Stop(drain=False, error=f"{reason}\n\n{traceback}".strip())]
 
     def stop(self, drain: bool) -> list[Message]:
         """The user wants it to end."""

@@ -92,6 +92,8 @@ class Stop:
     """End: `drain` lets the sources end and everything run out, otherwise at once."""
 
     drain: bool
+    error: str = ""
+    """Why, if the job has failed: what went wrong, and the traceback."""
 
 
 Message = Hello | Peers | Ready | Go | Progress | Failed | Stop

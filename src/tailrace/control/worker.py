@@ -10,6 +10,7 @@ import select
 import socket
 import time
 import traceback
+from collections.abc import Generator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -28,8 +29,9 @@ from tailrace.control.protocol import (
     pack,
     unpack,
 )
+from tailrace.graph.model import Graph
 from tailrace.graph.wiring import wire
-from tailrace.runtime.core import Core
+from tailrace.runtime.core import Core, Limits
 from tailrace.runtime.histogram import Histogram
 from tailrace.runtime.instance import Instance
 from tailrace.runtime.step import Counts, OperatorFailed
@@ -49,16 +51,29 @@ _WAKING_UP_S = 80e-6
 """About what falling asleep and waking up take: a worker with a free core is up that early."""
 
 
+WorkerJob = tuple[Graph, tuple[int, ...], Limits]
+"""The graph, the placement of its instances, and the limits."""
+
+
 class CoordinatorLostError(ConnectionError):
     """The driver is gone; so the worker goes, too."""
 
 
 class Worker:
-    """See above. `run` returns when the job has ended."""
+    """See above. `run` returns when the job has ended; `error` says whether it failed.
 
-    def __init__(self, settings: Settings, rank: int, executor: str) -> None:
+    The job is the one of the settings, or one that was made in this process.
+    """
+
+    error = ""
+    """What went wrong, here or elsewhere, with its traceback; empty: nothing."""
+
+    def __init__(
+        self, settings: Settings, rank: int, executor: str, job: WorkerJob | None = None
+    ) -> None:
         _sharpen_timers()
         self._settings = settings
+        self._job = job
         self._rank = rank
         self._executor = executor
         self._clock_ns = time.monotonic_ns
@@ -99,12 +114,21 @@ class Worker:
 
     def run(self) -> None:
         """Join the job, work until it ends, leave nothing behind."""
+        for _ in self.turns():
+            pass
+
+    def turns(self) -> Generator[None, None, None]:
+        """The same for an owner who has something to do after each turn.
+
+        To leave before the end fails the job.
+        """
         try:
             self._join()
             while not self._stopped:
                 self._turn()
-        except CoordinatorLostError:
-            pass
+                yield
+        except CoordinatorLostError as error:
+            self.error = f"worker {self._rank} has lost the coordinator: {error}"
         except BaseException as error:
             self._fail(error)
         finally:
@@ -149,7 +173,7 @@ class Worker:
             peer = None if apart else self._by_ring(hello)
             ways[hello.rank] = "ring" if peer else "tcp"
             self._peers[hello.rank] = peer or self._by_tcp(hello)
-        graph, placement, limits = pickle.loads(self._settings.job)
+        graph, placement, limits = self._job or pickle.loads(self._settings.job)
         self._core = Core(
             self._rank,
             wire(graph),
@@ -288,6 +312,7 @@ class Worker:
                 self._core.stop_sources()
             case Stop():
                 self._stopped = True
+                self.error = message.error or self.error  # what went wrong first, anywhere
 
     # ---- speaking ----
 
@@ -330,10 +355,13 @@ class Worker:
         cause = error.error if isinstance(error, OperatorFailed) else error
         text = "".join(traceback.format_exception(cause))
         reason = str(error) if isinstance(error, OperatorFailed) else repr(error)
+        self.error = f"{reason}\n\n{text}"
         self._tell(Failed(self._rank, reason, text))
         deadline_ns = self._clock_ns() + 1_000_000_000
-        while self._control.pending_bytes and self._clock_ns() < deadline_ns:
-            self._look(0.01)
+        with suppress(CoordinatorLostError):
+            # What failed here may only follow from what failed elsewhere; the answer tells.
+            while not self._stopped and self._clock_ns() < deadline_ns:
+                self._look(0.01)
 
     def _close(self) -> None:
         try:

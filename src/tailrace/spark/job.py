@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import socket
 import threading
 import time
 import uuid
@@ -17,13 +16,14 @@ from tailrace.control.coordinator import FAILED, Coordinator
 from tailrace.control.progress import Summary, summarise
 from tailrace.control.protocol import Settings
 from tailrace.graph.expand import Chain
+from tailrace.graph.explain import explain
 from tailrace.graph.model import Graph
 from tailrace.graph.wiring import Wiring, wire
 from tailrace.runtime.core import DEFAULT_LIMITS, Limits
-from tailrace.spark.launch import is_local, run_workers
+from tailrace.spark.cluster import Cluster, cluster_of
+from tailrace.spark.launch import run_workers
 
 _RECENT = 100
-_REGISTRATION_S = 10.0
 NODES = ("memory", "executor", "worker")
 _running: weakref.WeakSet[Job]
 
@@ -38,14 +38,15 @@ class Job:
     `topology.start(spark)` returns it at once. A job whose sources are bounded ends by itself.
     """
 
-    def __init__(self, wiring: Wiring, placement: tuple[int, ...], coordinator_host: str) -> None:
+    def __init__(
+        self, wiring: Wiring, placement: tuple[int, ...], workers: int, coordinator_host: str
+    ) -> None:
         self.id = str(uuid.uuid4())
         self.name = wiring.graph.name
         self.placement = placement
         self._wiring = wiring
         self._started = time.monotonic()
         self._over = threading.Event()
-        workers = max(placement) + 1
         self._coordinator = Coordinator(workers, coordinator_host, self._over.set)
         self._recent: deque[Summary] = deque(maxlen=_RECENT)
         _running.add(self)
@@ -86,6 +87,11 @@ class Job:
             {"rank": rank, "pid": hello.pid, "host": hello.host, "ways": roster.ways.get(rank, {})}
             for rank, hello in sorted(roster.hellos.items())
         ]
+
+    def explain(self) -> str:
+        """What runs where, as text; with the ways between workers once they have met."""
+        roster = self._coordinator.roster
+        return explain(self._wiring, self.placement, roster.workers, roster.ways)
 
     def exception(self) -> JobFailedError | None:
         """Why it failed; None while it has not."""
@@ -138,7 +144,7 @@ def start(
     """Start a graph on Spark; see `Topology.start`."""
     if node not in NODES:
         raise ValueError(f"node is {node!r}; it must be one of {NODES}")
-    context = spark.sparkContext
+    cluster = cluster_of(spark)
     wiring = wire(graph)
     if placement is not None:
         workers = max(placement) + 1
@@ -146,16 +152,10 @@ def start(
             raise ValueError(
                 f"the placement has {len(placement)} instances; the topology has {wiring.instances}"
             )
-    slots = _slots(context, workers or wiring.instances)
-    workers = min(slots, wiring.instances) if workers is None else workers
-    if not 1 <= workers <= slots:
-        raise ValueError(
-            f"{workers} workers were asked for; this Spark has {slots} task slots. Ask for fewer,"
-            f" or start Spark with more (locally: local[{workers}])"
-        )
+    workers = count_workers(cluster, wiring, workers)
     if placement is None:
         placement = spread(wiring, workers)
-    job = Job(wiring, placement, _driver_host(context))
+    job = Job(wiring, placement, workers, cluster.host())
     coordinator = job._coordinator
     settings = Settings(
         workers=workers,
@@ -165,8 +165,20 @@ def start(
         ring_bytes=ring_bytes,
         node=node,
     )
-    run_workers(context, settings, job.id, graph.name, coordinator)
+    run_workers(cluster, settings, job.id, graph.name, coordinator)
     return job
+
+
+def count_workers(cluster: Cluster, wiring: Wiring, wanted: int | None) -> int:
+    """How many workers there will be: as many as wanted, or as are of use. Raises if too many."""
+    slots = cluster.slots(wanted or wiring.instances)
+    workers = min(slots, wiring.instances) if wanted is None else wanted
+    if not 1 <= workers <= slots:
+        raise ValueError(
+            f"{workers} workers were asked for; this Spark has {slots} task slots. Ask for fewer,"
+            f" or start Spark with more (locally: local[{workers}])"
+        )
+    return workers
 
 
 def spread(wiring: Wiring, workers: int) -> tuple[int, ...]:
@@ -179,19 +191,3 @@ def spread(wiring: Wiring, workers: int) -> tuple[int, ...]:
         if chain.parallelism % workers:
             offset += chain.parallelism
     return tuple(placement)
-
-
-def _slots(context: Any, wanted: int) -> int:
-    """Spark's task slots. On a cluster executors need some seconds to register; wait for them."""
-    deadline = time.monotonic() + _REGISTRATION_S
-    while True:
-        slots: int = context.defaultParallelism
-        if slots >= wanted or is_local(context) or time.monotonic() > deadline:
-            return slots
-        time.sleep(0.1)
-
-
-def _driver_host(context: Any) -> str:
-    if is_local(context):
-        return "127.0.0.1"
-    return socket.gethostbyname(context.getConf().get("spark.driver.host"))

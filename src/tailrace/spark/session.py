@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 _QUIET = Path(__file__).with_name("log4j2.properties")
-_JVM = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.configurationFile=file:{_QUIET}"
+QUICK_JVM = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.configurationFile=file:{_QUIET}"
+"""Options for a JVM that starts quickly and says little."""
 
 
 def local_spark(slots: int | None = None) -> Any:
@@ -34,7 +35,7 @@ def local_spark(slots: int | None = None) -> Any:
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.extraJavaOptions", _JVM)
+        .config("spark.driver.extraJavaOptions", QUICK_JVM)
         .config("spark.python.task.killTimeout", "100ms")
         .config("spark.sql.shuffle.partitions", "2")
         .getOrCreate()

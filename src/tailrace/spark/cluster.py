@@ -1,0 +1,138 @@
+"""What we need of a Spark session, for each of the two kinds that there are."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from ipaddress import ip_address
+from typing import Any, Protocol
+
+from tailrace.control.protocol import Settings
+
+_REGISTRATION_S = 10.0
+_ANY_PORT = 9
+_RANGE_ROWS = 1 << 20
+
+
+class Cluster(Protocol):
+    """A Spark, as the place where workers run."""
+
+    def slots(self, wanted: int) -> int:
+        """How many tasks it runs at a time; waits a while for executors if it is too few."""
+
+    def host(self) -> str:
+        """The address of this process, as the executors reach it."""
+
+    def run(self, settings: Settings, group: str, description: str) -> None:
+        """Run all workers as one barrier stage; return when they have ended."""
+
+    def cancel(self, group: str) -> None:
+        """End what `run` started, if it has not ended."""
+
+
+def cluster_of(spark: Any) -> Cluster:
+    """The session's cluster."""
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        return Connect(spark)
+    return Classic(spark)
+
+
+class Classic:
+    """A session whose driver is this process: barrier tasks by the RDD API, which is quicker."""
+
+    def __init__(self, spark: Any) -> None:
+        self._context = spark.sparkContext
+        master: str = self._context.master
+        self._local = master == "local" or master.startswith("local[")
+        if self._local:
+            self._context.pythonExec = sys.executable  # the workers of a local Spark run what we do
+
+    def slots(self, wanted: int) -> int:
+        """Spark's own count, which grows as executors register."""
+        deadline = time.monotonic() + _REGISTRATION_S
+        while True:
+            slots: int = self._context.defaultParallelism
+            if slots >= wanted or self._local or time.monotonic() > deadline:
+                return slots
+            time.sleep(0.1)
+
+    def host(self) -> str:
+        """The driver's host."""
+        if self._local:
+            return "127.0.0.1"
+        return socket.gethostbyname(self._context.getConf().get("spark.driver.host"))
+
+    def run(self, settings: Settings, group: str, description: str) -> None:
+        """Run the workers under a job group."""
+        self._context.setJobGroup(group, description, interruptOnCancel=True)
+        tasks = self._context.parallelize(range(settings.workers), settings.workers).barrier()
+        tasks.mapPartitions(lambda _: iter((work(settings),))).collect()
+
+    def cancel(self, group: str) -> None:
+        """Cancel the job group; nothing happens if Spark has been stopped."""
+        with suppress(Exception):
+            self._context.cancelJobGroup(group)
+
+
+class Connect:
+    """A session by Spark Connect: there is no RDD API, and the driver is somewhere else."""
+
+    def __init__(self, spark: Any) -> None:
+        self._spark = spark
+
+    def slots(self, wanted: int) -> int:
+        """The number of partitions that Spark gives a range, which is its parallelism."""
+        deadline = time.monotonic() + _REGISTRATION_S
+        while True:
+            parts = self._spark.range(_RANGE_ROWS).selectExpr("spark_partition_id() as part")
+            slots: int = parts.distinct().count()
+            if slots >= wanted or time.monotonic() > deadline or self._is_local():
+                return slots
+            time.sleep(0.5)
+
+    def _is_local(self) -> bool:
+        return str(self._spark.conf.get("spark.master", "")).startswith("local[")
+
+    def host(self) -> str:
+        """The address of the route to the server."""
+        server = socket.gethostbyname(self._spark.client.host)
+        if ip_address(server).is_loopback:
+            return "127.0.0.1"
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect((server, _ANY_PORT))  # sends nothing
+            host: str = probe.getsockname()[0]
+            return host
+
+    def run(self, settings: Settings, group: str, description: str) -> None:
+        """Run the workers under a tag; tags belong to the thread that adds them."""
+
+        def task(batches: Iterator[Any]) -> Iterator[Any]:
+            import pyarrow as pa
+
+            for _ in batches:
+                pass
+            yield pa.RecordBatch.from_pydict({"rank": pa.array([work(settings)], pa.int32())})
+
+        self._spark.addTag(group)
+        tasks = self._spark.range(0, settings.workers, 1, settings.workers)
+        tasks.mapInArrow(task, "rank int", barrier=True).collect()
+
+    def cancel(self, group: str) -> None:
+        """Interrupt what has the tag."""
+        with suppress(Exception):
+            self._spark.interruptTag(group)
+
+
+def work(settings: Settings) -> int:
+    """One task: run the worker of this rank."""
+    from pyspark import BarrierTaskContext
+
+    from tailrace.control.worker import Worker
+
+    task = BarrierTaskContext.get()
+    rank: int = task.partitionId()
+    Worker(settings, rank, task.getTaskInfos()[rank].address).run()
+    return rank

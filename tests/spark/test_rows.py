@@ -1,0 +1,119 @@
+"""Records as rows: by name, by position, by value; and what is said of those that are none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from tailrace.spark.rows import INSTANCE, Partition, Results, to_rows
+
+SCHEMA = pa.schema([("a", pa.int32()), ("b", pa.string())])
+
+
+class Pair(NamedTuple):
+    b: str
+    a: int
+
+
+@dataclass
+class Data:
+    b: str
+    a: int
+
+
+class Struct(msgspec.Struct):
+    b: str
+    a: int
+
+
+@pytest.mark.parametrize(
+    "record", [{"b": "x", "a": 1}, Pair("x", 1), Data("x", 1), Struct("x", 1), (1, "x"), [1, "x"]]
+)
+def test_columns_are_found_by_name_or_by_position(record: Any) -> None:
+    assert to_rows([record], SCHEMA).to_pylist() == [{"a": 1, "b": "x"}]
+
+
+@pytest.mark.parametrize("record", [7, None])
+def test_with_one_column_a_record_is_its_value(record: Any) -> None:
+    assert to_rows([record], pa.schema([("n", pa.int64())])).to_pylist() == [{"n": record}]
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ((1,), r"has 1 values; the columns are \['a', 'b'\]"),
+        ({"a": 1}, r"has \['a'\]; the columns are \['a', 'b'\]"),
+        ({"a": 1, "b": "x", "c": 2}, r"has \['a', 'b', 'c'\]; the columns are"),
+        (7, "is a int, which has no columns"),
+        (("x", "y"), "does not fit the columns a: int32, b: string: "),
+        ((1 << 40, "y"), "does not fit the columns a: int32, b: string: "),
+    ],
+)
+def test_what_is_no_row_is_told_with_the_columns(record: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        to_rows([record], SCHEMA)
+
+
+def test_none_is_refused_where_the_schema_says_so() -> None:
+    schema = pa.schema([pa.field("n", pa.int64(), nullable=False)])
+    with pytest.raises(ValueError, match="None for 'n'"):
+        to_rows([None], schema)
+
+
+def batches(rows: int, instances: int, size: int = 10) -> list[pa.RecordBatch]:
+    table = pa.table({"n": range(rows), INSTANCE: [n % instances for n in range(rows)]})
+    return list(table.to_batches(max_chunksize=size))
+
+
+def test_each_instance_gets_its_rows_in_order_and_then_the_end() -> None:
+    partition = Partition(iter(batches(100, 3)), range(3), None)
+    partition.prepare()
+    for index in (2, 0, 1):
+        found: list[int] = []
+        while (records := partition.take(index, 7)) is not None:
+            found += records
+        assert found == list(range(index, 100, 3))
+
+
+def test_rows_are_read_only_as_they_are_polled() -> None:
+    unread = iter(batches(100, 1))
+    partition = Partition(unread, [0], None)
+    assert partition.take(0, 5) == [0, 1, 2, 3, 4]
+    assert len(list(unread)) == 9
+
+
+def test_rows_that_wait_for_a_slow_instance_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tailrace.spark.rows._AHEAD_ROWS", 20)
+    unread = iter(batches(1000, 2))
+    partition = Partition(unread, range(2), None)
+    while partition.take(0, 100):
+        pass
+    assert partition.take(0, 100) == []  # instance 1 has its turn now
+    assert partition.take(1, 100) == list(range(1, 50, 2))[:20]
+    assert partition.take(0, 100)
+
+
+def test_rows_for_an_instance_that_is_elsewhere_are_an_error() -> None:
+    partition = Partition(iter(batches(10, 2)), [0], None)
+    with pytest.raises(RuntimeError, match="rows of instance 1 of the source came to a worker"):
+        partition.take(0, 5)
+
+
+def test_results_come_in_batches_of_bounded_size() -> None:
+    results = Results(pa.schema([("n", pa.int64())]))
+    for start in range(0, 20_000, 100):
+        results.add(to_rows(list(range(start, start + 100)), results.schema))
+    assert results.plenty
+    taken = results.take()
+    assert [batch.num_rows for batch in taken] == [8192, 8192, 3616]
+    assert results.take() == []
+
+
+def test_a_few_large_rows_are_plenty_too() -> None:
+    results = Results(pa.schema([("data", pa.binary())]))
+    results.add(to_rows([bytes(5 << 20)], results.schema))
+    assert results.plenty

@@ -74,6 +74,8 @@ class Progress:
     transfer: dict[str, Histogram] = field(default_factory=dict)
     wait: dict[str, Histogram] = field(default_factory=dict)
     queued: dict[str, int] = field(default_factory=dict)
+    room: dict[str, int] = field(default_factory=dict)
+    """How many records the queues may hold."""
     throttled: set[str] = field(default_factory=set)
     """Who waits for whom: streams whose receivers have no room."""
 

@@ -360,6 +360,7 @@ def progress_of(core: Core, now_ns: int, ended: bool, cpu_s: float) -> Progress:
             total.dead += counts.dead
             total.late += counts.late
             total.execute_ns += counts.execute_ns
+            total.execute.merge(counts.execute)
         if instance.source is not None:
             name = instance.chain.operators[0]
             progress.sources[name] = progress.operators[name].records_in
@@ -367,6 +368,8 @@ def progress_of(core: Core, now_ns: int, ended: bool, cpu_s: float) -> Progress:
         if instance.latency.counts:
             progress.latency.setdefault(label, Histogram()).merge(instance.latency)
         progress.queued[label] = progress.queued.get(label, 0) + instance.queued_records
+        room = len(instance.inlets) * core.limits.window_records
+        progress.room[label] = progress.room.get(label, 0) + room
         for outlet in instance.outlets:
             if outlet.records >= core.limits.gathered_records:
                 progress.throttled.add(core.wiring.links[outlet.link].stream.label)

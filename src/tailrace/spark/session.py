@@ -18,10 +18,10 @@ _JVM = f'-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "-Dlog4j2.configurationFile=fi
 def local_spark(slots: int | None = None) -> Any:
     """A SparkSession on this machine with so many task slots (default: one per core).
 
-    Returns the active session if there is one. Starts in a quarter of the time of Spark's default: no
-    web UI, the quick compiler only, no parallel garbage collection, workers forked from a process
-    that has everything imported (`tailrace.spark.daemon`), and from the second time on the JVM's
-    classes from a file in the user's cache folder (`tailrace.spark.archive`).
+    Returns the active session if there is one. Starts in a quarter of the time of Spark's default:
+    no web UI, the quick compiler only, no parallel garbage collection, workers forked from a
+    process that has everything imported (`tailrace.spark.daemon`), and from the second time on the
+    JVM's classes from a file in the user's cache folder (`tailrace.spark.archive`).
     """
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         raise RuntimeError(
@@ -36,6 +36,33 @@ def local_spark(slots: int | None = None) -> Any:
     if path is not None and found is None:
         atexit.register(archive.make_later, path)
     return new_session(slots, found or "")
+
+
+def find_spark(master: str | None = None, slots: int | None = None) -> Any:
+    """The session that a command runs on: the active one, or that of spark-submit.
+
+    If there is none, a new one at `master`, or a local one with so many task slots.
+    """
+    from pyspark.sql import SparkSession
+
+    if SparkSession.getActiveSession() is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
+        session = SparkSession.builder.getOrCreate()
+        there = session.sparkContext.master
+        if master not in (None, there):
+            raise ValueError(
+                f"--master is {master}, but Spark runs at {there} already; leave it out"
+            )
+        return session
+    if master is None:
+        return local_spark(slots)
+    # Executors need some seconds to register, and Spark would look for their slots again only
+    # after fifteen.
+    return (
+        SparkSession.builder.master(master)
+        .appName("tailrace")
+        .config("spark.scheduler.barrier.maxConcurrentTasksCheck.interval", "1s")
+        .getOrCreate()
+    )
 
 
 def local_archive() -> Path | None:

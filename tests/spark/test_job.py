@@ -269,6 +269,33 @@ def test_a_killed_worker_fails_the_job_and_is_named(spark: Any) -> None:
         job.await_termination(PATIENCE_S)
 
 
+class Suicidal(Endless):
+    """Kills its worker before the job runs."""
+
+    def open(
+        self, index: int, parallelism: int, clock_ns: Callable[[], int], position: Any = None
+    ) -> tr.Reader:
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError
+
+
+def test_of_a_worker_that_dies_at_the_start_spark_says_why(spark: Any) -> None:
+    topology = tr.Topology()
+    topology.source(Suicidal()).shuffle().map(lambda n: n, parallelism=2).sink(lambda _: None)
+    job = topology.start(spark, workers=2)
+    pattern = r"Spark ended the workers: .*; before that, worker 0 \(pid \d+ on 127.0.0.1\) is gone"
+    with pytest.raises(JobFailedError, match=pattern):
+        job.await_termination(PATIENCE_S)
+
+
+def test_a_task_that_fails_before_it_is_a_worker_is_told_as_spark_tells_it(spark: Any) -> None:
+    topology = tr.Topology()
+    topology.source([1]).sink(print)
+    job = topology.start(spark, workers=1, ring_bytes=1)
+    with pytest.raises(JobFailedError, match=r"Spark ended the workers: .*\b1\b"):
+        job.await_termination(PATIENCE_S)
+
+
 def test_more_workers_than_slots_are_refused_at_once(spark: Any) -> None:
     topology = tr.Topology()
     topology.source([1]).sink(print)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from tailrace.control.peers import KIND_CREDIT, JumboCodec, Peer, credits_in
 from tailrace.control.protocol import (
     KIND,
+    SILENCE_S,
     Failed,
     Go,
     Hello,
@@ -79,6 +80,7 @@ class Worker:
         self._control = TcpConnection.connect(
             self._config, settings.coordinator, settings.workers, self._refusals
         )
+        self._control.notice_silence(SILENCE_S)
         self._sockets: dict[int, TcpConnection] = {}
         self._source_fds: dict[int, tuple[Instance, bool]] = {}  # and whether each is watched
         self._events: dict[int, int] = {}  # what the epoll watches each connection for

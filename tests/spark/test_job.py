@@ -332,3 +332,19 @@ def test_jumbos_larger_than_a_ring_go_in_pieces(spark: Any, inbox: Inbox) -> Non
     assert job.await_termination(PATIENCE_S)
     inbox.close()
     assert inbox.lines == ["10000"] * 300
+
+
+@pytest.mark.parametrize("node", ["memory", "worker"])
+def test_a_window_of_few_large_records_loses_nothing(spark: Any, inbox: Inbox, node: str) -> None:
+    """The bytes run out long before the records do; some jumbos are larger than a ring, too."""
+    topology = tr.Topology()
+    records = [bytes(n % 7 * 10_000) for n in range(600)]
+    topology.source(records).shuffle().map(len, parallelism=2).sink(inbox.sink)
+    job = topology.start(
+        spark, workers=2, node=node, ring_bytes=1 << 18, limits=Limits(window_bytes=100_000)
+    )
+    inbox.accept(2)
+    assert job.await_termination(PATIENCE_S)
+    inbox.close()
+    assert sorted(map(int, inbox.lines)) == sorted(map(len, records))
+    assert job.last_progress.balanced

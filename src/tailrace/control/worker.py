@@ -213,7 +213,7 @@ class Worker:
                 core.credit(credited, taken)
         else:
             sent_ns, items = self._codec.decode(payload)
-            core.deliver(link, items, sent_ns)
+            core.deliver(link, items, sent_ns, len(payload))
 
     def _rest(self, core: Core) -> None:
         """Nothing to do: sleep until a message comes, something is due, or a while has passed."""
@@ -305,7 +305,7 @@ class Worker:
             self._control.flush()
             self._await_room(self._control)
 
-    def _send(self, peer: int, link: int, items: list[Item]) -> bool:
+    def _send(self, peer: int, link: int, items: list[Item]) -> int:
         return self._peers[peer].send(link, items)
 
     def _credit(self, peer: int, link: int, taken: int) -> None:

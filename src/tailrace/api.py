@@ -8,8 +8,6 @@ from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pyspark import cloudpickle
-
 from tailrace.graph.model import (
     DEAD_LETTERS,
     MAIN,
@@ -75,7 +73,7 @@ class Topology:
         """Records from a source, or from an iterable (each instance takes its share of it)."""
         name = name or self._name("source")
         if isinstance(source, Source):
-            check_ships(f"the source {name!r}", source, cloudpickle.dumps)
+            check_ships(f"the source {name!r}", source)
         else:
             from tailrace.connectors.memory import Items
 
@@ -185,7 +183,7 @@ class Topology:
         for stream, _ in inputs:
             if stream._grouping is not None and stream._grouping.function is not None:
                 what = f"the grouping function before {node.name!r}"
-                check_ships(what, stream._grouping.function, cloudpickle.dumps)
+                check_ships(what, stream._grouping.function)
         self._nodes[node.name] = node
         for stream, port in inputs:
             for source, output in stream._ends:
@@ -338,7 +336,7 @@ class Stream:
                     "event_time needs max_delay_s: by how many seconds may a record be behind a"
                     " later one? 0: they come in order"
                 )
-            check_ships("the function of event_time", time, cloudpickle.dumps)
+            check_ships("the function of event_time", time)
             stream = copy(self)
             stream._time = time
             return stream
@@ -451,7 +449,7 @@ class Stream:
             raise TopologyError(
                 f"on_error of {name!r} is {on_error!r}; it must be one of {list(_ON_ERROR)}"
             )
-        check_ships(f"the function of {name!r}", shipped, cloudpickle.dumps)
+        check_ships(f"the function of {name!r}", shipped)
         if parallelism is None:
             sources = [source for stream in inputs for source, _ in stream._ends]
             parallelism = max(topology._nodes[source].parallelism for source in sources)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,13 +20,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="run a topology on Spark, with a live view")
     run.add_argument("topology", help="module:name of a Topology, or of a function that makes one")
-    run.add_argument("--workers", type=int, help="default: Spark's task slots")
-    run.add_argument("--seconds", type=float, help="drain and stop after so long")
+    run.add_argument("--seconds", type=float, help="drain and stop after running for so long")
     explain = commands.add_parser("explain", help="say what would run where")
     explain.add_argument("topology")
     explain.add_argument("--workers", type=int, default=2)
     demo = commands.add_parser("demo", help="a word count on local Spark, beside a micro-batch")
     demo.add_argument("--seconds", type=float, default=8.0)
+    bench = commands.add_parser("bench", help="measure this Spark: rates and latencies")
+    bench.add_argument("--quick", action="store_true", help="2 seconds per measurement, not 10")
+    bench.add_argument("--rate", type=float, default=10_000, help="records/s to measure latency at")
+    bench.add_argument("--json", action="store_true", help="one JSON object instead of a table")
+    for command in (run, bench):
+        command.add_argument("--workers", type=int, help="default: Spark's task slots")
+        command.add_argument(
+            "--master", help="where Spark runs; default: the active session, or on this machine"
+        )
     options = parser.parse_args(arguments)
     try:
         return int(_COMMANDS[options.command](options))
@@ -53,14 +63,18 @@ def load(name: str) -> Topology:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from tailrace.spark.session import local_spark
     from tailrace.view import watch
 
     topology = load(options.topology)
-    print("starting Spark ...", file=sys.stderr)
-    job = topology.start(local_spark(options.workers), workers=options.workers)
+    spark = _spark(options)
+    begun_s = time.monotonic()
+    job = topology.start(spark, workers=options.workers)
     code = 0
     try:
+        job.await_running()
+        if job.is_active:
+            took_s = time.monotonic() - begun_s
+            print(f"{len(job.workers)} workers run after {took_s:.1f} s", file=sys.stderr)
         watch(job, options.seconds)
     except KeyboardInterrupt:
         print("stopping: what is under way runs out first", file=sys.stderr)
@@ -99,4 +113,26 @@ def _demo(options: argparse.Namespace) -> int:
     return demo(options.seconds)
 
 
-_COMMANDS = {"run": _run, "explain": _explain, "demo": _demo}
+def _bench(options: argparse.Namespace) -> int:
+    from tailrace.bench import measure, table
+
+    spark = _spark(options)
+    seconds = 2.0 if options.quick else 10.0
+    results = measure(spark, seconds, options.rate, options.workers)
+    print(json.dumps(results) if options.json else table(results))
+    return 0
+
+
+def _spark(options: argparse.Namespace) -> Any:
+    """The session to run on; says what it waits for."""
+    from tailrace.spark.session import find_spark
+
+    print("starting Spark ...", file=sys.stderr)
+    begun_s = time.monotonic()
+    spark = find_spark(options.master, options.workers)
+    took_s = time.monotonic() - begun_s
+    print(f"Spark is up after {took_s:.1f} s; starting the workers ...", file=sys.stderr)
+    return spark
+
+
+_COMMANDS = {"run": _run, "explain": _explain, "demo": _demo, "bench": _bench}

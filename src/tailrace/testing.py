@@ -23,6 +23,9 @@ from tailrace.runtime.core import DEFAULT_LIMITS, Core, Limits
 from tailrace.runtime.outlet import Item
 from tailrace.runtime.step import OperatorFailed
 
+_PRETENDED_BYTES = 100
+"""Nothing is encoded here; so much counts for each item."""
+
 
 class VirtualClock:
     """Time that passes only when somebody says so."""
@@ -83,16 +86,17 @@ def run(
     clock = VirtualClock()
     woken = threading.Event()
     placement = tuple(i % workers for i in range(wiring.instances))
-    channels: dict[tuple[int, int], list[tuple[int, list[Item], int]]] = {}
+    channels: dict[tuple[int, int], list[tuple[int, list[Item], int, int]]] = {}
     credits: list[tuple[int, int, int]] = []
 
     def make(rank: int) -> Core:
-        def send(peer: int, link: int, items: list[Item]) -> bool:
+        def send(peer: int, link: int, items: list[Item]) -> int:
             channel = channels.setdefault((rank, peer), [])
             if len(channel) >= channel_messages:
-                return False
-            channel.append((link, list(items), clock()))
-            return True
+                return 0
+            size_bytes = _PRETENDED_BYTES * len(items)
+            channel.append((link, list(items), clock(), size_bytes))
+            return size_bytes
 
         def report(peer: int, link: int, taken: int) -> None:
             credits.append((peer, link, taken))
@@ -109,8 +113,7 @@ def run(
             cores[peer].credit(link, taken)
         for (_, peer), channel in channels.items():
             for _ in range(chance.randint(0, len(channel))):
-                link, items, sent_ns = channel.pop(0)
-                cores[peer].deliver(link, items, sent_ns)
+                cores[peer].deliver(*channel.pop(0))
                 moved = True
         return moved
 

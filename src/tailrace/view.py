@@ -27,6 +27,19 @@ def _time(microseconds: float) -> str:
     return f"{microseconds / 1000:.2f} ms" if microseconds >= 1000 else f"{microseconds:.0f} µs"
 
 
+def _times(p50_us: float, p99_us: float) -> str:
+    return f"{_time(p50_us)}/{_time(p99_us)}"
+
+
+def _fill(now: Summary, chain: str) -> str:
+    """How much waits before a chain, and how much of the room for it that is."""
+    room = now.room.get(chain)
+    if not room:
+        return ""  # a source, or nothing heard yet
+    queued = now.queued[chain]
+    return f"{_count(queued).rstrip()} ({queued / room:.0%})"
+
+
 def render(job: Job, now: Summary, before: Summary) -> list[str]:
     """What the job does, in lines; rates are those between two summaries."""
     seconds = max((now.at_ns - before.at_ns) / 1e9, 1e-9)
@@ -35,6 +48,7 @@ def render(job: Job, now: Summary, before: Summary) -> list[str]:
         return _count(max(new - old, 0) / seconds)
 
     homes: dict[str, list[int]] = {}
+    queues = {chain.operators[0]: _fill(now, chain.label) for chain in job.chains}
     for chain in job.chains:
         for name in chain.operators:
             homes[name] = [job.placement[instance] for instance in chain.instances]
@@ -43,20 +57,21 @@ def render(job: Job, now: Summary, before: Summary) -> list[str]:
         f"{job.name}: {job.status}    latency p50 {_time(recent.percentile_ns(50) / 1000)}"
         f"   p99 {_time(recent.percentile_ns(99) / 1000)}"
         f"   p99.9 {_time(recent.percentile_ns(99.9) / 1000)}",
-        f"{'operator':<16}{'records/s':>12}{'execute':>10}{'skipped':>9}   on workers",
+        f"{'operator':<16}{'records/s':>12}{'execute p50/p99':>20}{'queued':>16}{'skipped':>9}"
+        "   on workers",
     ]
     for name, operator in now.operators.items():
         old = before.operators.get(name, operator)
         where = " ".join(str(worker) for worker in homes[name])
         lines.append(
             f"{name:<16}{rate(operator.records_in, old.records_in):>11}"
-            f"{_time(operator.execute_us) if operator.execute_us else '-':>11}"
-            f"{operator.skipped + operator.dead:>9}   {where}"
+            f"{_times(operator.execute_p50_us, operator.execute_p99_us):>21}"
+            f"{queues.get(name, ''):>16}{operator.skipped + operator.dead:>9}   {where}"
         )
     lines.append(f"{'stream':<32}{'transfer p50/p99':>20}{'wait p50/p99':>20}{'under way':>11}")
     for label, stream in now.streams.items():
-        transfer = f"{_time(stream.transfer_p50_us)}/{_time(stream.transfer_p99_us)}"
-        wait = f"{_time(stream.wait_p50_us)}/{_time(stream.wait_p99_us)}"
+        transfer = _times(stream.transfer_p50_us, stream.transfer_p99_us)
+        wait = _times(stream.wait_p50_us, stream.wait_p99_us)
         slow = "  throttles its senders" if label in now.throttled else ""
         lines.append(f"{label:<32}{transfer:>20}{wait:>20}{max(stream.under_way, 0):>11}{slow}")
     for worker in job.workers:
@@ -76,8 +91,12 @@ def watch(
     out: TextIO = sys.stderr,
     sleep: Callable[[float], object] = time.sleep,
 ) -> None:
-    """Show the job until it ends or the time is over. On a terminal the view stays in place."""
+    """Show the job until it ends or the time is over, which counts from when it runs.
+
+    On a terminal the view stays in place.
+    """
     live = out.isatty()
+    job.await_running()
     started = time.monotonic()
     before = job.last_progress
     shown = turn = 0

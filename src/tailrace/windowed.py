@@ -6,8 +6,6 @@ from collections.abc import Callable
 from operator import add, attrgetter
 from typing import TYPE_CHECKING, Any
 
-from pyspark import cloudpickle
-
 from tailrace.graph.model import MAIN, Record
 from tailrace.graph.validate import TopologyError, check_ships
 from tailrace.runtime.event_time import LATE, TimeFunction
@@ -53,7 +51,7 @@ class WindowedStream:
                 "sessions may grow together: give aggregate() also merge=, a function of two states"
             )
         if merge is not None:
-            check_ships("the merge function of a window", merge, cloudpickle.dumps)
+            check_ships("the merge function of a window", merge)
         return self._then(function, initial, merge, None, **options)
 
     def collect(self, **options: Any) -> Stream:

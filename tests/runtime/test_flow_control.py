@@ -16,12 +16,14 @@ from hypothesis import strategies as st
 import tailrace as tr
 from tailrace.routing.hashing import stable_hash
 from tailrace.runtime.core import Limits
+from tailrace.runtime.outlet import Outlet
 from tailrace.testing import collect, run
 from tests.runtime.watched import WatchedCore, watched_run
 
 LIMITS = st.builds(
     Limits,
     window_records=st.integers(1, 6),
+    window_bytes=st.integers(1, 1000),
     gathered_records=st.integers(1, 6),
     poll_records=st.integers(1, 6),
     round_messages=st.integers(1, 3),
@@ -162,6 +164,44 @@ def test_queues_stay_small_however_fast_the_source_is() -> None:
     # Gathered: less than 8 and one more poll, then less than 8 and one more such message.
     assert WatchedCore.largest_gathered < 8 + (8 + 8)
     assert WatchedCore.largest_queue < 8 + 8 + (8 + 8)
+
+
+def test_bytes_under_way_stay_below_the_window_and_one_jumbo() -> None:
+    """The test kit counts 100 bytes for each item, of which a jumbo here has one or two."""
+    limits = Limits(window_bytes=1000, poll_records=1, round_messages=1)
+    topology = tr.Topology()
+    results = collect(topology.source(range(5000)).shuffle().map(abs, parallelism=2).shuffle())
+    watched_run(topology, workers=3, limits=limits, channel_messages=10_000, slow=8)
+    assert sorted(results) == list(range(5000))
+    assert 1000 <= WatchedCore.largest_bytes_used < 2000
+
+
+def test_of_large_records_fewer_are_gathered_and_of_small_ones_again_more() -> None:
+    limits = Limits(window_bytes=1000, gathered_records=50)
+    outlet = Outlet(0, 1, limits, set())
+    outlet.add([b"large"] * 4, 0)
+    outlet.take(800)
+    assert outlet.most_records == 5
+    outlet.add([b"larger than the window"], 0)
+    outlet.take(5000)
+    assert outlet.most_records == 1
+    outlet.add([b"small"], 0)
+    assert outlet.full == {outlet}
+    outlet.take(10)
+    assert outlet.most_records == 50
+
+
+def test_bytes_are_free_again_when_their_records_are_taken() -> None:
+    outlet = Outlet(0, 1, Limits(), set())
+    for size_bytes in (100, 20, 3):
+        outlet.add([1, 2], size_bytes)
+        outlet.take(size_bytes)
+    assert outlet.bytes_used == 123
+    outlet.credit(3)  # half of the second
+    assert outlet.bytes_used == 23
+    outlet.credit(2)  # an older report
+    outlet.credit(6)
+    assert outlet.bytes_used == 0
 
 
 def test_a_slow_branch_holds_up_its_sender_but_loses_nothing() -> None:

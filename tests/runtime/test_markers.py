@@ -1,6 +1,7 @@
 """Watermarks and end markers: in order with the records, and the lowest of all senders."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import tailrace as tr
 from tailrace.api import Topology
 from tailrace.graph.model import MAIN
 from tailrace.graph.wiring import wire
-from tailrace.runtime.core import Core, Limits
+from tailrace.runtime.core import DEFAULT_LIMITS, Core, Limits
 from tailrace.runtime.instance import Context
 from tailrace.runtime.outlet import END, IDLE, WATERMARK, Inlet, Item, Marker, Outlet, add_marker
 from tailrace.runtime.step import Step
@@ -158,7 +159,7 @@ def test_watermarks_alone_take_no_room_while_the_receiver_waits() -> None:
 
 
 def test_watermarks_alone_take_no_room_at_the_sender() -> None:
-    outlet = Outlet(0, 0, 10, set())
+    outlet = Outlet(0, 0, DEFAULT_LIMITS, set())
     for time in range(1000):
         outlet.mark(watermark(float(time)))
     assert outlet.items == [watermark(999.0)]
@@ -167,7 +168,7 @@ def test_watermarks_alone_take_no_room_at_the_sender() -> None:
 
 
 def test_a_marker_is_never_overtaken_by_records_of_the_same_moment() -> None:
-    outlet = Outlet(0, 0, 10, set())
+    outlet = Outlet(0, 0, DEFAULT_LIMITS, set())
     outlet.add([1], 5)
     outlet.mark(watermark(1.0))
     outlet.add([2], 5)
@@ -191,8 +192,33 @@ def test_an_instance_ends_when_all_its_senders_have_and_says_so_once() -> None:
         core.deliver(link, [(0, [link]), END], 0)
         core.round()
     assert heard == [("record", 0), ("record", 1), ("record", 2), ("finish", None)]
-    assert [item for _, items in sent for item in items].count(END) == 1
+    markers = [one for _, items in sent for one in items if isinstance(one, Marker)]
+    assert [marker.kind for marker in markers] == [END.kind]
     assert core.ended
+
+
+def test_what_comes_out_at_the_end_counts_its_latency_from_the_end_of_the_last_source() -> None:
+    topology = Topology()
+    numbers = topology.source([], parallelism=2).key_by()
+    totals = numbers.fold(lambda total, n: (total or 0) + n, parallelism=1)
+    totals.sink(print, name="beside")
+    totals.shuffle().sink(print, name="elsewhere")
+    sent: list[Item] = []
+
+    def send(peer: int, link: int, items: list[Item]) -> bool:
+        sent.extend(items)
+        return True
+
+    clock = VirtualClock()
+    core = Core(0, wire(topology.graph), (1, 1, 0, 1), clock, send, lambda *_: None)
+    core.deliver(0, [(1000, [7]), replace(END, value=2000)], 0)
+    core.round()
+    core.deliver(1, [replace(END, value=5000)], 0)
+    clock.now_ns = 9000
+    core.round()
+    assert sent == [(5000, [(7, 7)]), replace(END, value=5000)]
+    assert core.instances[0].latency.percentile_ns(100) == pytest.approx(4000, rel=0.016)
+    core.close()
 
 
 def test_a_worker_has_not_ended_while_something_waits_to_be_sent() -> None:
@@ -205,7 +231,6 @@ def test_a_worker_has_not_ended_while_something_waits_to_be_sent() -> None:
     for _ in range(5):
         core.round()
     assert core.instances[0].ended
-    assert core.blocked
     assert not core.ended
     room.append(True)
     core.round()

@@ -21,13 +21,14 @@ class WatchedCore(Core):
     slow = 0
     largest_queue = 0
     largest_gathered = 0
+    largest_bytes_used = 0
 
     def __init__(self, rank: int, *arguments: Any, **options: Any) -> None:
         super().__init__(rank, *arguments, **options)
         self._chance = random.Random(rank)
 
-    def deliver(self, link: int, items: list[Item], sent_ns: int) -> None:
-        super().deliver(link, items, sent_ns)
+    def deliver(self, link: int, items: list[Item], sent_ns: int, size_bytes: int = 0) -> None:
+        super().deliver(link, items, sent_ns, size_bytes)
         inlet = self._receiver[link].inlets[link]
         queued = inlet.received - inlet.taken
         assert not inlet.ended, "something came after the end"
@@ -43,6 +44,9 @@ class WatchedCore(Core):
             assert held == instance.full
             for outlet in instance.outlets:
                 assert 0 <= outlet.credit_used <= outlet.sent
+                assert bool(outlet.bytes_used) == bool(outlet.sizes) <= bool(outlet.credit_used)
+                largest = max(WatchedCore.largest_bytes_used, outlet.bytes_used)
+                WatchedCore.largest_bytes_used = largest
                 gathered = max(WatchedCore.largest_gathered, outlet.records)
                 WatchedCore.largest_gathered = gathered
         return progress
@@ -53,7 +57,7 @@ def watched_run(
 ) -> testing.Report:
     """`testing.run` with watched cores, and a look at the audit in the end."""
     WatchedCore.slow = slow
-    WatchedCore.largest_queue = WatchedCore.largest_gathered = 0
+    WatchedCore.largest_queue = WatchedCore.largest_gathered = WatchedCore.largest_bytes_used = 0
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(testing, "Core", WatchedCore)
         report = testing.run(topology, limits=limits, **options)

@@ -297,6 +297,33 @@ def test_a_job_explains_what_runs_where_and_how_workers_reach_each_other(spark: 
     )
 
 
+class Suicidal(Endless):
+    """Kills its worker before the job runs."""
+
+    def open(
+        self, index: int, parallelism: int, clock_ns: Callable[[], int], position: Any = None
+    ) -> tr.Reader:
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError
+
+
+def test_of_a_worker_that_dies_at_the_start_spark_says_why(spark: Any) -> None:
+    topology = tr.Topology()
+    topology.source(Suicidal()).shuffle().map(lambda n: n, parallelism=2).sink(lambda _: None)
+    job = topology.start(spark, workers=2)
+    pattern = r"Spark ended the workers: .*; before that, worker 0 \(pid \d+ on 127.0.0.1\) is gone"
+    with pytest.raises(JobFailedError, match=pattern):
+        job.await_termination(PATIENCE_S)
+
+
+def test_a_task_that_fails_before_it_is_a_worker_is_told_as_spark_tells_it(spark: Any) -> None:
+    topology = tr.Topology()
+    topology.source([1]).sink(print)
+    job = topology.start(spark, workers=1, ring_bytes=1)
+    with pytest.raises(JobFailedError, match=r"Spark ended the workers: .*\b1\b"):
+        job.await_termination(PATIENCE_S)
+
+
 def test_more_workers_than_slots_are_refused_at_once(spark: Any) -> None:
     topology = tr.Topology()
     topology.source([1]).sink(print)
@@ -333,3 +360,19 @@ def test_jumbos_larger_than_a_ring_go_in_pieces(spark: Any, inbox: Inbox) -> Non
     assert job.await_termination(PATIENCE_S)
     inbox.close()
     assert inbox.lines == ["10000"] * 300
+
+
+@pytest.mark.parametrize("node", ["memory", "worker"])
+def test_a_window_of_few_large_records_loses_nothing(spark: Any, inbox: Inbox, node: str) -> None:
+    """The bytes run out long before the records do; some jumbos are larger than a ring, too."""
+    topology = tr.Topology()
+    records = [bytes(n % 7 * 10_000) for n in range(600)]
+    topology.source(records).shuffle().map(len, parallelism=2).sink(inbox.sink)
+    job = topology.start(
+        spark, workers=2, node=node, ring_bytes=1 << 18, limits=Limits(window_bytes=100_000)
+    )
+    inbox.accept(2)
+    assert job.await_termination(PATIENCE_S)
+    inbox.close()
+    assert sorted(map(int, inbox.lines)) == sorted(map(len, records))
+    assert job.last_progress.balanced

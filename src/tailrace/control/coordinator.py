@@ -7,6 +7,7 @@ the thread with the sockets.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import select
@@ -14,9 +15,11 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from tailrace.control.protocol import (
     KIND,
+    SILENCE_S,
     Failed,
     Go,
     Hello,
@@ -40,9 +43,13 @@ STARTING, RUNNING, DRAINING, STOPPED, FAILED = (
 )
 
 
+_SPARK_SAYS_WHY_S = 3.0
+"""How long a worker that was lost at the start waits for Spark's account of it."""
+
+
 @dataclass
 class Roster:
-    """The state of a job, as the coordinator knows it."""
+    """The state of a job, as the coordinator knows it. Times are of any clock, in seconds."""
 
     workers: int
     phase: str = STARTING
@@ -51,6 +58,8 @@ class Roster:
     hellos: dict[int, Hello] = field(default_factory=dict)
     ways: dict[int, dict[int, str]] = field(default_factory=dict)
     progress: dict[int, Progress] = field(default_factory=dict)
+    suspicion: tuple[float, str] | None = None
+    """What the job will have failed of by some time, if nobody knows better until then."""
 
     @property
     def over(self) -> bool:
@@ -79,16 +88,37 @@ class Roster:
                 return self.fail(message.reason, message.traceback)
         return []
 
-    def lost(self, rank: int) -> list[Message]:
-        """A worker's connection is gone."""
+    def lost(self, rank: int, now_s: float, silent: bool = False) -> list[Message]:
+        """A worker's connection is gone; `silent`: because its host does not answer any more.
+
+        While the job starts that is seldom the first cause: Spark ends all tasks when one fails,
+        and tells why a moment later. A silent host it would notice much later.
+        """
         hello = self.hellos.get(rank)
         where = f" (pid {hello.pid} on {hello.host})" if hello else ""
-        return self.fail(f"worker {rank}{where} is gone: killed, or its host is")
+        if silent:
+            return self.fail(
+                f"worker {rank}{where} is silent: its host or the network to it is down"
+            )
+        reason = f"worker {rank}{where} is gone: killed, or its host is"
+        if self.phase != STARTING:
+            return self.fail(reason)
+        if self.suspicion is None:
+            self.suspicion = now_s + _SPARK_SAYS_WHY_S, reason
+        return []
+
+    def tick(self, now_s: float) -> list[Message]:
+        """Time passes; to be called several times a second."""
+        if self.suspicion is not None and now_s >= self.suspicion[0]:
+            return self.fail(self.suspicion[1])
+        return []
 
     def fail(self, reason: str, traceback: str = "") -> list[Message]:
         """The job cannot go on. The first reason counts."""
         if self.over:
             return []
+        if self.suspicion is not None and self.suspicion[1] != reason:
+            reason = f"{reason}; before that, {self.suspicion[1]}"
         self.phase, self.reason, self.traceback = FAILED, reason, traceback
         return [Stop(drain=False, error=f"{reason}\n\n{traceback}".strip())]
 
@@ -155,6 +185,7 @@ class Coordinator:
                 for fd, events in epoll.poll(0.2):
                     if fd == self._listener.fileno():
                         for connection in self._listener.on_ready():
+                            connection.notice_silence(SILENCE_S)
                             self._connections[connection.fileno()] = connection
                             epoll.register(connection.fileno(), connection.events)
                     elif fd == self._wake_r:
@@ -162,6 +193,7 @@ class Coordinator:
                     elif fd in self._connections:
                         self._serve(fd, events)
                 self._listener.check_deadlines()
+                self._decide(partial(self.roster.tick, time.monotonic()))
                 with self._lock:
                     asked, self._asked = self._asked, []
                 for messages in asked:
@@ -169,7 +201,7 @@ class Coordinator:
                 for fd, connection in list(self._connections.items()):
                     if connection.closed:
                         del self._connections[fd]
-                        self._lose(connection.peer_id)
+                        self._lose(connection)
                     else:
                         epoll.modify(fd, connection.events)
         except BaseException as error:
@@ -197,15 +229,18 @@ class Coordinator:
     def _serve(self, fd: int, events: int) -> None:
         connection = self._connections[fd]
         for frame in connection.on_ready(events):
-            with self._lock:
-                messages = self.roster.hear(unpack(frame.payload))
-            self._tell_all(messages)
+            self._decide(partial(self.roster.hear, unpack(frame.payload)))
 
-    def _lose(self, rank: int | None) -> None:
+    def _lose(self, connection: TcpConnection) -> None:
+        rank = connection.peer_id
         if rank is not None:
-            with self._lock:
-                messages = self.roster.lost(rank)
-            self._tell_all(messages)
+            silent = os.strerror(errno.ETIMEDOUT) in (connection.close_reason or "")
+            self._decide(partial(self.roster.lost, rank, time.monotonic(), silent))
+
+    def _decide(self, decide: Callable[[], list[Message]]) -> None:
+        with self._lock:
+            messages = decide()
+        self._tell_all(messages)
 
     def _tell_all(self, messages: list[Message]) -> None:
         for message in messages:

@@ -43,15 +43,25 @@ class JumboCodec(PickleCodec):
         return [sent_ns, items]
 
 
-def _singly(items: list[Item]) -> deque[list[Item]]:
-    """The same items, one record in each."""
-    pieces: deque[list[Item]] = deque()
-    for item in items:
+def halves(items: list[Item]) -> list[list[Item]]:
+    """The same items as two messages of half the records each; one, if there is one record."""
+    records = sum(len(item[1]) for item in items if not isinstance(item, Marker))
+    if records < 2:
+        return [items]
+    first: list[Item] = []
+    left = records // 2
+    for position, item in enumerate(items):
         if isinstance(item, Marker):
-            pieces.append([item])
+            first.append(item)
+        elif len(item[1]) < left:
+            first.append(item)
+            left -= len(item[1])
         else:
-            pieces.extend([(item[0], [record])] for record in item[1])
-    return pieces
+            emitted_ns, both = item
+            first.append((emitted_ns, both[:left]))
+            rest: list[Item] = [(emitted_ns, both[left:])] if len(both) > left else []
+            return [first, rest + items[position + 1 :]]
+    raise AssertionError("the middle record was not found")
 
 
 class Peer:
@@ -73,26 +83,35 @@ class Peer:
         """A worker elsewhere."""
         return cls(TcpChannel(connection, codec), connection)
 
-    def send(self, link: int, items: list[Item]) -> bool:
-        """Send a jumbo; False when there is no room. One that is too large goes in pieces."""
+    def send(self, link: int, items: list[Item]) -> int:
+        """Send a jumbo and return its size; 0 when there is no room.
+
+        One that is too large goes in pieces. Raises ValueError for a record that is.
+        """
         if self._pieces and not self._send_pieces(link):
-            return False
+            return 0
         try:
-            return self._channel.send(link, items)
+            return self._channel.encoded_bytes if self._channel.send(link, items) else 0
         except ValueError:
-            pieces = _singly(items)
-            if len(pieces) == 1:
-                raise
-        self._pieces[link] = pieces
+            size_bytes = self._channel.encoded_bytes
+        self._pieces[link] = deque([items])
         self._send_pieces(link)
-        return True
+        return size_bytes
 
     def _send_pieces(self, link: int) -> bool:
+        """Send what is left of a jumbo, in the largest pieces that fit; whether all is sent."""
         pieces = self._pieces.get(link)
         while pieces:
-            if not self._channel.send(link, pieces[0]):
-                return False
-            pieces.popleft()
+            try:
+                if not self._channel.send(link, pieces[0]):
+                    return False
+                pieces.popleft()
+            except ValueError:
+                both = halves(pieces[0])
+                if len(both) == 1:
+                    raise
+                pieces[0] = both[0]
+                pieces.insert(1, both[1])
         self._pieces.pop(link, None)
         return True
 

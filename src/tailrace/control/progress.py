@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tailrace.control.coordinator import Roster
@@ -21,6 +23,9 @@ class OperatorProgress:
     """Too late for a window or join."""
     execute_us: float
     """Per record, mean."""
+    execute_p50_us: float
+    """Per record, where those of one batch count with their mean; nan when there were none."""
+    execute_p99_us: float
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,9 @@ class Summary:
     latency: Histogram = field(repr=False)
     """From a record's emission at its source to the end of its sink."""
     queued: dict[str, int]
+    """Records that wait to be processed, by chain of operators."""
+    room: dict[str, int]
+    """How many may wait there before senders pause."""
     throttled: tuple[str, ...]
     """Streams that hold up their senders, because the receiver is slow."""
     cpu_s: dict[int, float]
@@ -88,12 +96,17 @@ def summarise(roster: Roster, wiring: Wiring) -> Summary:
     for operator in wiring.graph.operators:
         counts = [r.operators[operator.name] for r in reports if operator.name in r.operators]
         records_in = sum(count.records_in for count in counts)
+        execute = Histogram()
+        for count in counts:
+            execute.merge(count.execute)
         operators[operator.name] = OperatorProgress(
             records_in,
             sum(count.skipped for count in counts),
             sum(count.dead for count in counts),
             sum(count.late for count in counts),
             sum(count.execute_ns for count in counts) / 1000 / max(records_in, 1),
+            execute.percentile_ns(50) / 1000,
+            execute.percentile_ns(99) / 1000,
         )
     labels = dict.fromkeys(link.stream.label for link in wiring.links)
     streams = {}
@@ -110,21 +123,22 @@ def summarise(roster: Roster, wiring: Wiring) -> Summary:
             wait.percentile_ns(50) / 1000,
             wait.percentile_ns(99) / 1000,
         )
-    queued: dict[str, int] = {}
-    emitted: dict[str, int] = {}
-    for report in reports:
-        for name, count in report.queued.items():
-            queued[name] = queued.get(name, 0) + count
-        for name, count in report.sources.items():
-            emitted[name] = emitted.get(name, 0) + count
     return Summary(
         at_ns=max((report.at_ns for report in reports), default=0),
         phase=roster.phase,
-        emitted=emitted,
+        emitted=_added(report.sources for report in reports),
         operators=operators,
         streams=streams,
         latency=latency,
-        queued=queued,
+        queued=_added(report.queued for report in reports),
+        room=_added(report.room for report in reports),
         throttled=tuple(sorted(set().union(*(report.throttled for report in reports)))),
         cpu_s={report.rank: report.cpu_s for report in reports},
     )
+
+
+def _added(parts: Iterable[dict[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for part in parts:
+        total.update(part)
+    return dict(total)

@@ -12,6 +12,13 @@ from tailrace.runtime.step import Counts
 KIND = 2
 """The frame kind of these messages (pickle, as the codecs number them)."""
 
+SILENCE_S = 5
+"""A host that has not answered for so long is gone, for the coordinator and for its workers.
+
+Workers are not asked to answer themselves: a user's function, or the opening of an operator, may
+hold one up for as long as it likes. A process that dies is noticed by its closed connection.
+"""
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -74,6 +81,8 @@ class Progress:
     transfer: dict[str, Histogram] = field(default_factory=dict)
     wait: dict[str, Histogram] = field(default_factory=dict)
     queued: dict[str, int] = field(default_factory=dict)
+    room: dict[str, int] = field(default_factory=dict)
+    """How many records the queues may hold."""
     throttled: set[str] = field(default_factory=set)
     """Who waits for whom: streams whose receivers have no room."""
 

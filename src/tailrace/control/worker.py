@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from tailrace.control.peers import KIND_CREDIT, JumboCodec, Peer, credits_in
 from tailrace.control.protocol import (
     KIND,
+    SILENCE_S,
     Failed,
     Go,
     Hello,
@@ -95,6 +96,7 @@ class Worker:
         self._control = TcpConnection.connect(
             self._config, settings.coordinator, settings.workers, self._refusals
         )
+        self._control.notice_silence(SILENCE_S)
         self._sockets: dict[int, TcpConnection] = {}
         self._source_fds: dict[int, tuple[Instance, bool]] = {}  # and whether each is watched
         self._events: dict[int, int] = {}  # what the epoll watches each connection for
@@ -239,7 +241,7 @@ class Worker:
                 core.credit(credited, taken)
         else:
             sent_ns, items = self._codec.decode(payload)
-            core.deliver(link, items, sent_ns)
+            core.deliver(link, items, sent_ns, len(payload))
 
     def _rest(self, core: Core) -> None:
         """Nothing to do: sleep until a message comes, something is due, or a while has passed."""
@@ -336,7 +338,7 @@ class Worker:
             self._control.flush()
             self._await_room(self._control)
 
-    def _send(self, peer: int, link: int, items: list[Item]) -> bool:
+    def _send(self, peer: int, link: int, items: list[Item]) -> int:
         return self._peers[peer].send(link, items)
 
     def _credit(self, peer: int, link: int, taken: int) -> None:
@@ -397,6 +399,7 @@ def progress_of(core: Core, now_ns: int, ended: bool, cpu_s: float) -> Progress:
             total.dead += counts.dead
             total.late += counts.late
             total.execute_ns += counts.execute_ns
+            total.execute.merge(counts.execute)
         if instance.source is not None:
             name = instance.chain.operators[0]
             progress.sources[name] = progress.operators[name].records_in
@@ -404,6 +407,8 @@ def progress_of(core: Core, now_ns: int, ended: bool, cpu_s: float) -> Progress:
         if instance.latency.counts:
             progress.latency.setdefault(label, Histogram()).merge(instance.latency)
         progress.queued[label] = progress.queued.get(label, 0) + instance.queued_records
+        room = len(instance.inlets) * core.limits.window_records
+        progress.room[label] = progress.room.get(label, 0) + room
         for outlet in instance.outlets:
             if outlet.records >= core.limits.gathered_records:
                 progress.throttled.add(core.wiring.links[outlet.link].stream.label)

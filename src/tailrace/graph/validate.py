@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 from tailrace.graph.model import DEAD_LETTERS, Graph, OnError, Rule
@@ -106,25 +105,28 @@ def _cycle(waiting: dict[str, set[str]]) -> list[str]:
         path.append(before)
 
 
-def check_ships(what: str, thing: Any, dumps: Callable[[Any], bytes]) -> None:
+def check_ships(what: str, thing: Any) -> None:
     """Raise if `thing` cannot be shipped to a worker, with the name of the variable at fault."""
-    cause = _refusal(thing, dumps)
+    cause = _refusal(thing)
     if cause is not None:
         raise TopologyError(
-            f"{what} cannot be shipped to the workers{_culprit(thing, dumps)}: {cause}."
+            f"{what} cannot be shipped to the workers{_culprit(thing)}: {cause}."
             " Create such things in the worker: in the open method of an operator, source or sink"
         ) from cause
 
 
-def _refusal(thing: Any, dumps: Callable[[Any], bytes]) -> Exception | None:
+def _refusal(thing: Any) -> Exception | None:
+    # Not above: whoever imports tailrace must not import pyspark yet, see `spark/daemon.py`.
+    from pyspark import cloudpickle
+
     try:
-        dumps(thing)
+        cloudpickle.dumps(thing)
     except Exception as error:
         return error
     return None
 
 
-def _culprit(thing: Any, dumps: Callable[[Any], bytes], depth: int = 4) -> str:
+def _culprit(thing: Any, depth: int = 4) -> str:
     """The innermost variable or attribute that cannot be shipped, as part of a sentence."""
     if inspect.isfunction(thing):
         captured = inspect.getclosurevars(thing)
@@ -132,7 +134,7 @@ def _culprit(thing: Any, dumps: Callable[[Any], bytes], depth: int = 4) -> str:
     else:
         kind, parts = "attribute", getattr(thing, "__dict__", {})
     for name, value in parts.items():
-        if depth and _refusal(value, dumps) is not None:
-            inner = _culprit(value, dumps, depth - 1)
+        if depth and _refusal(value) is not None:
+            inner = _culprit(value, depth - 1)
             return inner or f" because of the {kind} {name!r} ({type(value).__name__})"
     return ""

@@ -27,8 +27,8 @@ from tailrace.runtime.router import Router
 from tailrace.runtime.source import SourceStep
 from tailrace.runtime.step import Fail, OperatorFailed, Put, call
 
-Send = Callable[[int, int, list[Item]], bool]
-"""`send(peer, link, items)`: False when there is no room now; then it is tried again later."""
+Send = Callable[[int, int, list[Item]], int]
+"""`send(peer, link, items)`: its size in bytes; 0: no room now, it is tried again later."""
 Report = Callable[[int, int, int], None]
 """`report(peer, link, taken)`: tell a sender how many of its records have been taken, ever."""
 
@@ -39,6 +39,8 @@ class Limits:
 
     window_records: int = 8192
     """Records of one link that are under way or queued at the receiver."""
+    window_bytes: int = 16 << 20
+    """Bytes of one link between two workers that are under way or queued, as encoded."""
     gathered_records: int = 2048
     """Records gathered for one receiver, above which their producer waits."""
     poll_records: int = 256
@@ -120,9 +122,9 @@ class Core:
         leaving = groupby(self.wiring.links_out_of[instance_id], lambda link: id(link.stream))
         for links in (list(group) for _, group in leaving):
             stream = links[0].stream
-            most_records = self.limits.gathered_records
+            limits = self.limits
             outlets = [
-                Outlet(link.id, self._placement[link.receiver], most_records, instance.full)
+                Outlet(link.id, self._placement[link.receiver], limits, instance.full)
                 for link in links
             ]
             router = Router(
@@ -171,8 +173,8 @@ class Core:
 
     # ---- what comes in ----
 
-    def deliver(self, link: int, items: list[Item], sent_ns: int) -> None:
-        """Queue a message that has arrived."""
+    def deliver(self, link: int, items: list[Item], sent_ns: int, size_bytes: int = 0) -> None:
+        """Queue a message that has arrived; from another worker, of that size."""
         instance = self._receiver[link]
         inlet = instance.inlets[link]
         records = sum(len(item[1]) for item in items if not isinstance(item, Marker))
@@ -187,7 +189,7 @@ class Core:
         now_ns = self._clock_ns()
         if records:
             self._histogram(self._transfer, link).record(now_ns - sent_ns, records)
-        instance.queue.append((inlet, items, now_ns))
+        instance.queue.append((inlet, items, now_ns, size_bytes))
 
     def credit(self, link: int, taken: int) -> None:
         """A receiver has taken that many records of a link since the start."""
@@ -228,7 +230,7 @@ class Core:
         return self.flush() or progress
 
     def _take(self, instance: Instance) -> None:
-        inlet, items, received_ns = instance.queue.popleft()
+        inlet, items, received_ns, size_bytes = instance.queue.popleft()
         if inlet.last is items:
             inlet.last = None
         waited_ns = self._clock_ns() - received_ns
@@ -236,8 +238,12 @@ class Core:
         if not taken:
             return
         self._histogram(self._wait, inlet.link).record(waited_ns, taken)
-        if inlet.unreported >= self.limits.window_records // 4:
-            inlet.unreported = 0
+        inlet.unreported_bytes += size_bytes
+        if (
+            inlet.unreported >= self.limits.window_records // 4
+            or inlet.unreported_bytes >= self.limits.window_bytes // 4
+        ):
+            inlet.unreported = inlet.unreported_bytes = 0
             if inlet.peer == self.rank:
                 self.credit(inlet.link, inlet.taken)
             else:
@@ -285,12 +291,15 @@ class Core:
         progress = False
         touched, self._touched = self._touched, {}
         for outlet in touched:
-            if outlet.credit_used >= self.limits.window_records:
+            if (
+                outlet.credit_used >= self.limits.window_records
+                or outlet.bytes_used >= self.limits.window_bytes
+            ):
                 continue  # `credit` touches it again
             if outlet.peer == self.rank:
                 self.deliver(outlet.link, outlet.take(), self._clock_ns())
-            elif self._send(outlet.peer, outlet.link, outlet.items):
-                outlet.take()
+            elif size_bytes := self._send(outlet.peer, outlet.link, outlet.items):
+                outlet.take(size_bytes)
             else:
                 outlet.seal()
                 self._touched[outlet] = None
@@ -306,11 +315,6 @@ class Core:
         return all(instance.ended for instance in self.instances) and not any(
             outlet.items for outlet in self._outlets.values()
         )
-
-    @property
-    def blocked(self) -> bool:
-        """Whether something gathered waits for room in a channel."""
-        return bool(self._touched)
 
     @property
     def outstanding(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tailrace.graph.expand import Chain
@@ -86,7 +86,8 @@ class Instance:
     full: set[Outlet] = field(default_factory=set)
     """Those of its outlets whose receiver cannot take what is gathered for it."""
     inlets: dict[int, Inlet] = field(default_factory=dict)
-    queue: deque[tuple[Inlet, list[Item], int]] = field(default_factory=deque)
+    queue: deque[tuple[Inlet, list[Item], int, int]] = field(default_factory=deque)
+    """Messages: from whom, what, when they came, and their size in bytes."""
     timers: list[tuple[int, int, str, Any]] = field(default_factory=list)
     """A heap: when, number, operator, tag."""
     source: SourceStep | None = None
@@ -177,6 +178,8 @@ class Instance:
             inlet.watermark, self.emitted_ns = marker.value
         else:
             inlet.ended = True
+            if marker.value is not None:
+                self.emitted_ns = marker.value
         open_inlets = [one for one in self.inlets.values() if not one.ended]
         if not open_inlets:
             self.finish()
@@ -210,10 +213,12 @@ class Instance:
         """All input has ended: let the steps hand on what they have, and say so downstream.
 
         While a step has records outstanding this does not get further; call it again, until
-        `ended`.
+        `ended`. The latency of what comes out now counts from when the source ended that was the
+        last to do so.
         """
         if self._ending is None:
-            self.emitted_ns = self.clock_ns()
+            if self.source is not None:
+                self.emitted_ns = self.clock_ns()
             self._ending = self._finish()
         next(self._ending, None)
 
@@ -223,13 +228,14 @@ class Instance:
         return self._ending is not None
 
     def _finish(self) -> Iterator[None]:
+        ended_ns = self.emitted_ns
         for name, step in self.steps:
             call(name, "finish", step.finish)
             while step.outstanding:
                 yield
         for routers in self.routers.values():
             for router in routers:
-                router.mark(END)
+                router.mark(replace(END, value=ended_ns))
         self.ended = True
 
     @property

@@ -1,17 +1,25 @@
 """The two ends of a link, and the credit between them.
 
 The receiver says how many records it has taken from its queue; the sender sends no more than
-`window` records beyond that. So a slow instance holds up exactly those who send to it, whatever
-else the two workers exchange, and everything in between is bounded.
+`window_records` beyond that, and nothing more while what it sent beyond that is `window_bytes` or
+more. So a slow instance holds up exactly those who send to it, whatever else the two workers
+exchange, and everything in between is bounded.
+
+Only the sender needs exact sizes: it knows the size of each jumbo it sent, and forgets it when the
+records are taken. The receiver just has to report often enough, by records and by bytes.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tailrace.graph.model import Record
+
+if TYPE_CHECKING:
+    from tailrace.runtime.core import Limits
 
 
 @dataclass(frozen=True)
@@ -23,9 +31,15 @@ class Marker:
 
 
 END = Marker("end")
+"""No more comes. With the time at which the source ended (ns) for a value, if that is known."""
 
 WATERMARK = "watermark"
-"""The kind of markers that say how far event time is: (watermark, emitted_ns)."""
+"""The kind of markers that say how far event time is: (watermark, emitted_ns).
+
+The second is when the source emitted the record that moved time on: the latency of what happens
+then, such as the result of a window, counts from there. Where watermarks wait behind each other
+only the newest is kept, and a result of an earlier one counts from the newest one's record.
+"""
 
 IDLE = inf
 """The watermark of a sender that has nothing to say about time for now."""
@@ -50,27 +64,33 @@ class Outlet:
     """The sending end: gathers records for one receiver until the worker's round ends."""
 
     __slots__ = (
+        "bytes_used",
         "credit_used",
         "emitted_ns",
         "full",
         "items",
+        "limits",
         "link",
         "most_records",
         "peer",
         "records",
         "sent",
+        "sizes",
         "tail",
     )
 
-    def __init__(self, link: int, peer: int, most_records: int, full: set[Outlet]) -> None:
+    def __init__(self, link: int, peer: int, limits: Limits, full: set[Outlet]) -> None:
         self.link = link
         self.peer = peer
-        self.most_records = most_records
+        self.limits = limits
+        self.most_records = limits.gathered_records
         self.full = full  # those of its instance's outlets that hold `most_records` or more
         self.items: list[Item] = []
         self.records = 0  # gathered and not yet sent
         self.sent = 0
         self.credit_used = 0  # of `sent`, what the receiver has not yet reported as taken
+        self.bytes_used = 0  # the size of that
+        self.sizes: deque[tuple[int, int]] = deque()  # its jumbos: `sent` after each, and bytes
         self.emitted_ns = -1
         self.tail: list[Record] = []  # the records of the last item
 
@@ -95,11 +115,17 @@ class Outlet:
         """What is gathered may have been encoded: later records make an item of their own."""
         self.emitted_ns = -1
 
-    def take(self) -> list[Item]:
-        """All that was gathered, when it has been sent."""
+    def take(self, size_bytes: int = 0) -> list[Item]:
+        """All that was gathered, when it has been sent; to another worker, in that many bytes."""
         items, self.items = self.items, []
         self.sent += self.records
         self.credit_used += self.records
+        if size_bytes and self.records:
+            self.bytes_used += size_bytes
+            self.sizes.append((self.sent, size_bytes))
+            # Of large records fewer are gathered, so that one jumbo stays below the window.
+            fitting = self.limits.window_bytes * self.records // size_bytes
+            self.most_records = min(max(fitting, 1), self.limits.gathered_records)
         self.records = 0
         self.emitted_ns = -1
         self.full.discard(self)
@@ -108,6 +134,9 @@ class Outlet:
     def credit(self, taken: int) -> None:
         """The receiver has taken that many since the start; an older report changes nothing."""
         self.credit_used = min(self.credit_used, self.sent - taken)
+        sizes = self.sizes
+        while sizes and sizes[0][0] <= taken:
+            self.bytes_used -= sizes.popleft()[1]
 
 
 class Inlet:
@@ -122,6 +151,7 @@ class Inlet:
         "received",
         "taken",
         "unreported",
+        "unreported_bytes",
         "watermark",
     )
 
@@ -132,6 +162,7 @@ class Inlet:
         self.received = 0
         self.taken = 0
         self.unreported = 0  # taken, but the sender does not know yet
+        self.unreported_bytes = 0
         self.last: list[Item] | None = None  # its newest message, while that is queued
         self.watermark = -inf
         self.ended = False

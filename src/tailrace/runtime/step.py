@@ -12,6 +12,7 @@ from operator import length_hint
 from typing import Any, TypeVar
 
 from tailrace.graph.model import OnError, Record
+from tailrace.runtime.histogram import Histogram
 
 T = TypeVar("T")
 Put = Callable[[list[Record]], None]
@@ -91,7 +92,7 @@ def call(operator: str, moment: str, function: Callable[..., T], *arguments: Any
 class Counts:
     """What one operator copy has done; the numbers of the audit."""
 
-    __slots__ = ("dead", "execute_ns", "late", "records_in", "skipped")
+    __slots__ = ("dead", "execute", "execute_ns", "late", "records_in", "skipped")
 
     def __init__(self) -> None:
         self.records_in = 0
@@ -99,6 +100,7 @@ class Counts:
         self.dead = 0
         self.late = 0
         self.execute_ns = 0
+        self.execute = Histogram()  # per record, each batch with its mean
 
 
 class Timing:
@@ -140,7 +142,8 @@ def guard(
     fail = failure(name, on_error, counts, dead_letters)
 
     def put(records: list[Record]) -> None:
-        counts.records_in += len(records)
+        count = len(records)
+        counts.records_in += count
         outer_ns, timing.inner_ns = timing.inner_ns, 0
         started_ns = clock_ns()
         iterator = iter(records)
@@ -166,7 +169,10 @@ def guard(
                 fail(records[done - 1], error)
                 blamed = done
         elapsed_ns = clock_ns() - started_ns
-        counts.execute_ns += elapsed_ns - timing.inner_ns
+        own_ns = elapsed_ns - timing.inner_ns
+        counts.execute_ns += own_ns
+        if count:
+            counts.execute.record(own_ns // count, count)
         timing.inner_ns = outer_ns + elapsed_ns
 
     return put

@@ -8,11 +8,12 @@ import time
 import uuid
 import weakref
 from collections import deque
+from math import inf
 from typing import Any
 
 from pyspark import cloudpickle
 
-from tailrace.control.coordinator import FAILED, Coordinator
+from tailrace.control.coordinator import FAILED, STARTING, Coordinator
 from tailrace.control.progress import Summary, summarise
 from tailrace.control.protocol import Settings
 from tailrace.graph.expand import Chain
@@ -100,6 +101,18 @@ class Job:
             return None
         detail = f"\n\n{roster.traceback}" if roster.traceback else ""
         return JobFailedError(f"{roster.reason}{detail}")
+
+    def await_running(self, timeout_s: float | None = None) -> bool:
+        """Wait until all workers are there and its sources start, or until it has ended.
+
+        False when the time is over first.
+        """
+        deadline_s = inf if timeout_s is None else time.monotonic() + timeout_s
+        while self.status == STARTING:
+            if time.monotonic() > deadline_s:
+                return False
+            self._over.wait(0.005)
+        return True
 
     def await_termination(self, timeout_s: float | None = None) -> bool:
         """Wait for its end; False when the time is over first. Raises if the job failed."""

@@ -63,7 +63,7 @@ def transform(
     source, sink = ends(graph, source, sink)
     graph = cut(graph, source, sink)
     validate(graph)
-    check_ships("the record function", record, cloudpickle.dumps)
+    check_ships("the record function", record)
     wiring = wire(graph)
     spark = df.sparkSession
     workers = count_workers(cluster_of(spark), wiring, workers)

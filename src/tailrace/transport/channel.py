@@ -82,6 +82,8 @@ class _EncodingChannel:
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
         self._closed = False
+        self.encoded_bytes = 0
+        """The size of the jumbo that was last tried to send."""
         # By target: the jumbo that found no room, what it held when encoded, and its encoding.
         self._waiting: dict[int, tuple[list[Any], list[Any], list[Buffer]]] = {}
 
@@ -99,6 +101,7 @@ class _EncodingChannel:
             buffers = waiting[2]
         else:
             buffers = self._codec.encode(records)
+        self.encoded_bytes = sum(map(len, buffers))
         if self._write(target, buffers):
             return True
         self._waiting[target] = records, records.copy(), buffers

@@ -251,6 +251,23 @@ class TcpConnection:
         if not self.closed and not self._connecting:
             self._drive(select.EPOLLOUT, [])
 
+    def notice_silence(self, after_s: int) -> None:
+        """End the connection when the peer's host has not answered for so long (at least 2 s).
+
+        It is the host's kernel that answers: a peer that is busy and does not read is not silent,
+        unless it leaves so much unread that nothing more can be sent to it.
+        """
+        if self.closed:
+            return
+        for option, value in (
+            (socket.TCP_KEEPIDLE, 1),
+            (socket.TCP_KEEPINTVL, 1),
+            (socket.TCP_KEEPCNT, after_s - 1),
+            (socket.TCP_USER_TIMEOUT, after_s * 1000),  # while something is under way
+        ):
+            self._sock.setsockopt(socket.IPPROTO_TCP, option, value)
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
     def check_deadline(self) -> None:
         """Refuse the peer if it has not authenticated itself in time; call now and then."""
         if self.closed or self.authenticated:

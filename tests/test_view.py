@@ -1,0 +1,88 @@
+"""The live view, of a job that is only pretended."""
+
+from __future__ import annotations
+
+import io
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import tailrace as tr
+from tailrace.control.coordinator import Roster
+from tailrace.control.progress import Summary, summarise
+from tailrace.control.protocol import Progress
+from tailrace.graph.wiring import wire
+from tailrace.runtime.histogram import Histogram
+from tailrace.runtime.step import Counts
+from tailrace.view import render, watch
+
+
+def topology() -> tr.Topology:
+    built = tr.Topology("words")
+    built.source(["a b"]).shuffle().flat_map(str.split, name="split", parallelism=2).sink(print)
+    return built
+
+
+WIRING = wire(topology().graph)
+LABEL = "source -> split"
+
+
+def summary(at_s: float, records: int) -> Summary:
+    """Two workers that have processed so many records each, 20 us the most, 81 us a few."""
+    roster = Roster(2, phase="running")
+    for rank in range(2):
+        counts = Counts()
+        counts.records_in = records
+        counts.execute.record(20_000, records * 97 // 100)
+        counts.execute.record(81_000, records * 3 // 100)
+        progress = Progress(rank, int(at_s * 1e9), cpu_s=at_s / 4, operators={"split": counts})
+        progress.queued = {"split + sink": 3072}
+        progress.room = {"split + sink": 4096}
+        progress.sent = {LABEL: records if rank == 0 else 0}
+        progress.received = {LABEL: records // 2}
+        progress.transfer = progress.wait = {LABEL: Histogram()}
+        progress.throttled = {LABEL}
+        roster.progress[rank] = progress
+    return summarise(roster, WIRING)
+
+
+def pretended(**more: Any) -> Any:
+    worker = {"pid": 7, "host": "10.0.0.1", "ways": {1: "ring"}}
+    return SimpleNamespace(
+        name="words",
+        status="running",
+        chains=WIRING.chains,
+        placement=(0, 0, 1),
+        workers=[{"rank": 0, **worker}],
+        **more,
+    )
+
+
+def test_it_shows_rates_percentiles_queues_places_and_who_holds_up_whom() -> None:
+    lines = render(pretended(), summary(2.0, 3000), summary(1.0, 1000))
+    split = next(line for line in lines if line.startswith("split"))
+    assert split.split("  ")[0] == "split"
+    assert "4.0 k" in split
+    assert "20 µs/81 µs" in split
+    assert "6.1 k (75%)" in split
+    assert split.endswith("0 1")
+    stream = next(line for line in lines if line.startswith(LABEL))
+    assert stream.endswith("throttles its senders")
+    assert "worker 0:  25% of a core   pid 7 on 10.0.0.1   ring to 1" in lines
+
+
+def test_time_counts_from_when_the_job_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 100.0
+
+    def pass_by(seconds: float) -> None:
+        nonlocal now_s
+        now_s += seconds
+
+    def await_running() -> None:
+        pass_by(60)
+
+    monkeypatch.setattr("tailrace.view.time.monotonic", lambda: now_s)
+    job = pretended(is_active=True, await_running=await_running, last_progress=summary(0.0, 0))
+    watch(job, seconds=3, out=io.StringIO(), sleep=pass_by)
+    assert now_s == 163.0

@@ -108,6 +108,8 @@ class Coordinator:
         self.secret = secrets.token_bytes(32)
         self.roster = Roster(workers)
         self._on_over = on_over
+        self.started = threading.Event()
+        """Set when the workers run, or when it is clear that they never will."""
         self._refusals = Refusals()
         config = TcpConfig(
             worker_id=workers,
@@ -184,6 +186,7 @@ class Coordinator:
                 self._closed = True
                 os.close(self._wake_r)
                 os.close(self._wake_w)
+            self.started.set()
             self._on_over()
 
     def _done(self) -> bool:
@@ -200,6 +203,8 @@ class Coordinator:
             with self._lock:
                 messages = self.roster.hear(unpack(frame.payload))
             self._tell_all(messages)
+            if self.roster.phase != STARTING:
+                self.started.set()
 
     def _lose(self, rank: int | None) -> None:
         if rank is not None:

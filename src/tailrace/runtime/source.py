@@ -40,6 +40,18 @@ class Reader:
         """Let go of files and sockets."""
 
 
+Reply = Callable[[bytes], None]
+"""Answers whoever has sent something to a source; does nothing when they have gone."""
+
+
+class FedReader(Reader):
+    """A reader to which others push: the worker hands it the messages that come for it."""
+
+    def receive(self, payload: bytes | memoryview, reply: Reply) -> None:
+        """Take a message. The payload stays as it is for as long as somebody looks at it."""
+        raise NotImplementedError
+
+
 class Source:
     """A description of where records come from; shipped to the workers, so it must be picklable."""
 

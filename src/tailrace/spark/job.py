@@ -20,6 +20,7 @@ from tailrace.graph.expand import Chain
 from tailrace.graph.model import Graph
 from tailrace.graph.wiring import Wiring, wire
 from tailrace.runtime.core import DEFAULT_LIMITS, Limits
+from tailrace.spark.feed import Feed, dataframes
 from tailrace.spark.launch import is_local, run_workers
 
 _RECENT = 100
@@ -46,7 +47,12 @@ class Job:
         self._started = time.monotonic()
         self._over = threading.Event()
         workers = max(placement) + 1
-        self._coordinator = Coordinator(workers, coordinator_host, self._over.set)
+        self._feeds: list[Feed] = []
+        self._coordinator = Coordinator(workers, coordinator_host, self._end)
+        self._feeds = [
+            Feed(name, source, self.id, self._coordinator, wiring, placement)
+            for name, source in dataframes(wiring.graph)
+        ]
         self._recent: deque[Summary] = deque(maxlen=_RECENT)
         _running.add(self)
 
@@ -114,6 +120,11 @@ class Job:
             self._over.wait()
         self._coordinator.join()
 
+    def _end(self) -> None:
+        for feed in self._feeds:
+            feed.stop()
+        self._over.set()
+
 
 _running = weakref.WeakSet()
 
@@ -146,12 +157,20 @@ def start(
             raise ValueError(
                 f"the placement has {len(placement)} instances; the topology has {wiring.instances}"
             )
-    slots = _slots(context, workers or wiring.instances)
-    workers = min(slots, wiring.instances) if workers is None else workers
+    fed = [name for name, _ in dataframes(graph)]
+    slots = _slots(context, (workers or wiring.instances) + bool(fed))
+    if workers is None:
+        workers = max(1, min(slots - bool(fed), wiring.instances))
     if not 1 <= workers <= slots:
         raise ValueError(
             f"{workers} workers were asked for; this Spark has {slots} task slots. Ask for fewer,"
             f" or start Spark with more (locally: local[{workers}])"
+        )
+    if fed and workers == slots:
+        raise ValueError(
+            f"{workers} workers were asked for; this Spark has {slots} task slots, and the"
+            f" DataFrame of {fed[0]!r} needs one of them to be read. Ask for fewer workers,"
+            f" or start Spark with more slots (locally: local[{workers + 1}])"
         )
     if placement is None:
         placement = spread(wiring, workers)
@@ -166,6 +185,8 @@ def start(
         node=node,
     )
     run_workers(context, settings, job.id, graph.name, coordinator)
+    for feed in job._feeds:
+        feed.start()
     return job
 
 

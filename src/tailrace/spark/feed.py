@@ -1,0 +1,124 @@
+"""In the driver: run the DataFrame that feeds a source, for as long as the job runs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+from tailrace.control.coordinator import RUNNING, Coordinator
+from tailrace.control.feed import Note, Say
+from tailrace.graph.model import Graph
+from tailrace.graph.wiring import Wiring
+from tailrace.runtime.source import SourceLogic
+from tailrace.spark.arrow import map_in_arrow
+from tailrace.spark.dataframe import DataFrameSource
+from tailrace.spark.launch import gist
+from tailrace.spark.push import Line, Target, Targets, push
+
+
+def dataframes(graph: Graph) -> Iterator[tuple[str, DataFrameSource]]:
+    """The sources of a graph that are DataFrames, by name."""
+    for operator in graph.operators:
+        logic = operator.logic
+        if isinstance(logic, SourceLogic) and isinstance(logic.source, DataFrameSource):
+            yield operator.name, logic.source
+
+
+class Feed:
+    """One DataFrame on its way into a job: a Spark job, or a streaming query.
+
+    It begins when the workers run. When it ends, so does its source; when it fails, so does the
+    job; and when the job is over, it is stopped. Rows go from Spark's tasks to the workers.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        source: DataFrameSource,
+        job_id: str,
+        coordinator: Coordinator,
+        wiring: Wiring,
+        placement: tuple[int, ...],
+    ) -> None:
+        self._name = name
+        self._source = source
+        self._group = f"{job_id} {name}"
+        self._coordinator = coordinator
+        self._wiring = wiring
+        self._placement = placement
+        self._query: Any = None
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="tailrace-feed", daemon=True)
+
+    def start(self) -> None:
+        """Wait for the workers and begin, in a thread of its own."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the Spark job or query; called when the job is over, so nothing takes its rows."""
+        with self._lock, suppress(Exception):  # Spark itself may have been stopped
+            if self._query is not None:
+                self._query.stop()
+            else:
+                self._source.df.sparkSession.sparkContext.cancelJobGroup(self._group)
+
+    def _run(self) -> None:
+        self._coordinator.started.wait()
+        try:
+            if self._job_runs:
+                targets = self._targets()
+                self._read(targets)
+                if self._job_runs:
+                    self._end(targets)
+        except Exception as error:
+            if self._job_runs:
+                self._coordinator.fail(
+                    f"the DataFrame of {self._name!r} failed: {gist(error)}", str(error)
+                )
+
+    @property
+    def _job_runs(self) -> bool:
+        return self._coordinator.roster.phase == RUNNING
+
+    def _targets(self) -> Targets:
+        chain = next(one for one in self._wiring.chains if one.operators[0] == self._name)
+        hellos = self._coordinator.roster.hellos
+        found = [
+            Target(instance, rank, hellos[rank].address)
+            for instance, rank in zip(
+                chain.instances, map(self._placement.__getitem__, chain.instances), strict=True
+            )
+        ]
+        return Targets(tuple(found), len(hellos) + 1, self._coordinator.secret)
+
+    def _read(self, targets: Targets) -> None:
+        """Push everything; returns when the DataFrame has ended."""
+        source = self._source
+        pushed = map_in_arrow(source.df, lambda rows: push(rows, targets), "nothing long")
+        if not source.df.isStreaming:
+            context = source.df.sparkSession.sparkContext
+            context.setJobGroup(self._group, f"tailrace: feeds {self._name!r}", True)
+            pushed.write.format("noop").mode("overwrite").save()
+            return
+        writer = pushed.writeStream.format("noop").outputMode(source.output_mode)
+        writer = writer.queryName(f"tailrace {self._group}")
+        if source.trigger:
+            writer = writer.trigger(**source.trigger)
+        if source.checkpoint:
+            writer = writer.option("checkpointLocation", source.checkpoint)
+        with self._lock:
+            if not self._job_runs:
+                return
+            self._query = writer.start()
+        self._query.awaitTermination()
+
+    def _end(self, targets: Targets) -> None:
+        for target in targets.instances:
+            line = Line(targets, target)
+            try:
+                line.say(Note(Say.END))
+                line.hear()
+            finally:
+                line.close()

@@ -1,4 +1,4 @@
-"""A DataFrame whose first attempt fails after the topology has got half of it; see test_feed."""
+"""A DataFrame whose first attempt fails after the topology has got some of it; see test_retry."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ def fail_once(batches: Iterator[Any]) -> Iterator[Any]:
     for batch in batches:
         yield batch
         if task.attemptNumber() == 0 and 2500 in batch.column(0).to_pylist():
-            while not (FOLDER / "half").exists():
+            while not (FOLDER / "some").exists():
                 time.sleep(0.02)
             (FOLDER / "failed").touch()
             raise OSError("a disk has failed")
 
 
-def note_half(n: int) -> int:
-    if n == 2000:
-        (FOLDER / "half").touch()
+def note_some(row: dict[str, Any]) -> int:
+    n: int = row["id"]
+    if n == 300:
+        (FOLDER / "some").touch()
     return n
 
 
@@ -41,13 +42,16 @@ def main() -> None:
         .config("spark.ui.enabled", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
         .getOrCreate()
     )
-    df = map_in_arrow(spark.range(5000).coalesce(1), fail_once, "id long")
+    # Wide, so that the sockets on the way cannot hold all of it.
+    wide = spark.range(5000).selectExpr("id", "repeat('x', 2000) as text").coalesce(1)
+    df = map_in_arrow(wide, fail_once, "id long, text string")
     topology = tr.Topology()
     numbers = topology.source(tr.sources.dataframe(df))
-    numbers.map(note_half).sink(tr.sinks.ndjson(FOLDER / "out"))
+    numbers.map(note_some).sink(tr.sinks.ndjson(FOLDER / "out"))
     topology.start(spark).await_termination()
     spark.stop()
 

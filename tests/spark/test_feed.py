@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import runpy
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -283,17 +282,6 @@ def test_a_dataframe_needs_a_slot_that_is_no_workers(spark: Any) -> None:
     assert len(job.workers) == 3
 
 
-def test_a_task_that_runs_again_delivers_nothing_twice(tmp_path: Path) -> None:
-    """In a process of its own: a Spark that runs failed tasks again is set up at its start."""
-    script = Path(__file__).with_name("retried.py")
-    ran = subprocess.run(
-        [sys.executable, str(script), str(tmp_path)], capture_output=True, text=True, check=False
-    )
-    assert ran.returncode == 0, ran.stderr
-    assert (tmp_path / "failed").exists()
-    assert written(tmp_path / "out") == list(range(5000))
-
-
 class Endless(tr.Source):
     """{"n": 0}, {"n": 1} ... without end."""
 
@@ -327,3 +315,11 @@ def test_spark_reads_the_output_of_a_running_job_as_a_table_and_as_a_stream(
         query.stop()
     assert sorted(row.n for row in spark.read.parquet(out).collect()) == list(range(total))
     assert sorted(seen) == list(range(total))
+
+
+def test_the_example_runs(spark: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    example = Path(__file__).parents[2] / "examples" / "from_spark.py"
+    runpy.run_path(str(example), run_name="__main__")
+    out = capsys.readouterr().out
+    assert "while it runs: True" in out
+    assert "|sensor|count|" in out

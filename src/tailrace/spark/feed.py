@@ -17,6 +17,8 @@ from tailrace.spark.dataframe import DataFrameSource
 from tailrace.spark.launch import gist
 from tailrace.spark.push import Line, Target, Targets, push
 
+_GRACE_S = 2.0
+
 
 def dataframes(graph: Graph) -> Iterator[tuple[str, DataFrameSource]]:
     """The sources of a graph that are DataFrames, by name."""
@@ -58,10 +60,16 @@ class Feed:
 
     def stop(self) -> None:
         """End the Spark job or query; called when the job is over, so nothing takes its rows."""
-        with self._lock, suppress(Exception):  # Spark itself may have been stopped
-            if self._query is not None:
-                self._query.stop()
-            else:
+        with self._lock:
+            query = self._query
+        with suppress(Exception):  # Spark itself may have been stopped
+            if self._thread.is_alive() and (query is None or query.status["isTriggerActive"]):
+                # Its tasks have lost their workers and fail by themselves; to be killed while
+                # they do would make them complain on stderr.
+                self._thread.join(_GRACE_S)
+            if query is not None:
+                query.stop()
+            elif self._thread.is_alive():
                 self._source.df.sparkSession.sparkContext.cancelJobGroup(self._group)
 
     def _run(self) -> None:

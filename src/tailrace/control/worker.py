@@ -48,6 +48,7 @@ _LOOK_AROUND_NS = 5_000_000
 """A busy worker looks at its sockets this often."""
 _HANDSHAKE_MS = 600_000
 _MOST_PUSHERS = 1024
+"""Spark tasks that feed sources here at the same time."""
 _LONGEST_SLEEP_S = 0.5
 _TOO_SHORT_TO_SLEEP_S = 80e-6
 """About what falling asleep and waking up take."""

@@ -142,7 +142,7 @@ def dataframe(
 
     A row is a record: the value itself if there is one column, a dict if there are several;
     `record` makes something else of the dict. Spark's tasks push the rows to the workers, and wait
-    while the topology is slow. This needs a task slot that is not a worker's.
+    while the topology is slow. This needs a task slot that is not a worker's; several can share it.
 
     Partition p of the DataFrame goes to instance p modulo the parallelism, in order. A task that
     Spark runs again delivers no row twice, if it computes the same rows as before. A bounded

@@ -93,13 +93,9 @@ class Feed:
     def _targets(self) -> Targets:
         chain = next(one for one in self._wiring.chains if one.operators[0] == self._name)
         hellos = self._coordinator.roster.hellos
-        found = [
-            Target(instance, rank, hellos[rank].address)
-            for instance, rank in zip(
-                chain.instances, map(self._placement.__getitem__, chain.instances), strict=True
-            )
-        ]
-        return Targets(tuple(found), len(hellos) + 1, self._coordinator.secret)
+        homes = [(instance, self._placement[instance]) for instance in chain.instances]
+        found = tuple(Target(instance, rank, hellos[rank].address) for instance, rank in homes)
+        return Targets(found, pusher_id=len(hellos) + 1, secret=self._coordinator.secret)
 
     def _read(self, targets: Targets) -> None:
         """Push everything; returns when the DataFrame has ended."""

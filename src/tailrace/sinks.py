@@ -58,8 +58,9 @@ def ndjson(path: str | PathLike[str], *, overwrite: bool = False) -> LineFiles:
 def parquet(path: str | PathLike[str], schema: Any = None, **options: Any) -> Parquet:
     """Rows (dicts or tuples) into one Parquet file per instance in the directory `path`.
 
-    The files appear, whole, when the input has ended; an instance that fails leaves none. Without
-    a schema, the first rows give one. See `tailrace.connectors.parquet.Parquet`.
+    The files appear, whole, when the input has ended; an instance that fails leaves none. With
+    `every_s` or `every_rows` there are many, each of which appears when it is time: for jobs that
+    never end. Without a schema, the first rows give one. See `tailrace.connectors.parquet.Parquet`.
     """
     from tailrace.connectors.parquet import Parquet  # pyarrow takes a while to import
 

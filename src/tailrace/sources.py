@@ -5,9 +5,9 @@ An iterable is a source too: `topology.source([1, 2, 3])`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tailrace.connectors.files import Files, files
 from tailrace.connectors.framing import Json, Text
@@ -18,6 +18,7 @@ from tailrace.graph.model import Record
 
 __all__ = [
     "bursts",
+    "dataframe",
     "items",
     "lines",
     "listen",
@@ -27,6 +28,9 @@ __all__ = [
     "socket",
     "unpaced",
 ]
+
+if TYPE_CHECKING:
+    from tailrace.spark.dataframe import DataFrameSource
 
 Make = Callable[[int], Record] | Iterable[Record] | None
 
@@ -124,3 +128,35 @@ def listen(port: int, host: str = "127.0.0.1", *, json: bool = False, **options:
     See `tailrace.connectors.sockets.Listen`.
     """
     return Listen(port, host, Json() if json else Text(), **options)
+
+
+def dataframe(
+    df: Any,
+    record: Callable[[dict[str, Any]], Record] | None = None,
+    *,
+    trigger: Mapping[str, Any] | None = None,
+    checkpoint: str | None = None,
+    output_mode: str = "append",
+) -> DataFrameSource:
+    """The rows of a Spark DataFrame, bounded or streaming, for `topology.start(spark)`.
+
+    A row is a record: the value itself if there is one column, a dict if there are several;
+    `record` makes something else of the dict. Spark's tasks push the rows to the workers, and wait
+    while the topology is slow. This needs a task slot that is not a worker's; several can share it.
+
+    Partition p of the DataFrame goes to instance p modulo the parallelism, in order. A task that
+    Spark runs again delivers no row twice, if it computes the same rows as before. A bounded
+    DataFrame ends its source. So does a streaming query that ends; while it runs, a micro-batch
+    counts as done for Spark (and its `checkpoint`) when all its rows are in the topology. So a new
+    job with the same `checkpoint` may get the rows of the last micro-batch again, but misses none.
+
+    Parameters
+    ----------
+    trigger : when to look for rows, as for `DataStreamWriter.trigger`: `{"availableNow": True}`;
+        by default as soon as the last micro-batch is done
+    checkpoint : where Spark notes how far a streaming query got
+    output_mode : "append", or "update" for streaming aggregations
+    """
+    from tailrace.spark.dataframe import DataFrameSource
+
+    return DataFrameSource(df, record, trigger, checkpoint, output_mode)

@@ -12,7 +12,9 @@ import pytest
 
 from tailrace import sinks, sources
 from tailrace.connectors import parquet, sockets
+from tailrace.control import feed
 from tailrace.graph.wiring import wire
+from tailrace.spark import rows
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -20,6 +22,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 def test_the_names_of_sources_and_sinks() -> None:
     assert sources.__all__ == [
         "bursts",
+        "dataframe",
         "items",
         "lines",
         "listen",
@@ -32,7 +35,9 @@ def test_the_names_of_sources_and_sinks() -> None:
     assert sinks.__all__ == ["call", "console", "ndjson", "parquet", "socket", "text"]
 
 
-@pytest.mark.parametrize("module", [parquet, sinks, sockets, sources], ids=lambda m: m.__name__)
+@pytest.mark.parametrize(
+    "module", [feed, parquet, rows, sinks, sockets, sources], ids=lambda m: m.__name__
+)
 def test_the_examples_of_docstrings_run(module: ModuleType) -> None:
     results = doctest.testmod(module)
     assert results.attempted

@@ -143,6 +143,64 @@ def test_each_instance_of_a_topology_writes_a_file(tmp_path: Path) -> None:
     assert sorted(row["n"] for row in rows_of(tmp_path)) == [row["n"] for row in seen]
 
 
+@pytest.mark.parametrize("schema", [SCHEMA, None])
+def test_files_appear_whole_when_they_have_their_rows(tmp_path: Path, schema: Any) -> None:
+    sink = sinks.parquet(tmp_path, schema, every_rows=100)
+    sink.open(3, 4)
+    for number in range(250):
+        sink.write(iter([("a", number)]))
+        shown = [name for name in names(tmp_path) if not name.startswith(".")]
+        assert sum(pq.read_metadata(tmp_path / name).num_rows for name in shown) == (
+            (number + 1) // 100 * 100
+        )
+    sink.finish()
+    sink.close()
+    assert [list(row.values())[1] for row in rows_of(tmp_path)] == list(range(250))
+    assert len(names(tmp_path)) == 3
+    assert all(name.startswith("part-00003-") for name in names(tmp_path))
+
+
+@pytest.mark.parametrize("schema", [SCHEMA, None])
+def test_a_tick_shows_what_has_come_and_nothing_if_nothing_has(tmp_path: Path, schema: Any) -> None:
+    sink = sinks.parquet(tmp_path, schema, every_s=1)
+    sink.open(0, 1)
+    sink.tick()
+    assert names(tmp_path) == []
+    sink.write(iter([("a", 1)]))
+    sink.tick()
+    sink.tick()
+    assert [tuple(row.values()) for row in rows_of(tmp_path)] == [("a", 1)]
+    assert len(names(tmp_path)) == 1
+    sink.write(iter([("b", 2)]))
+    sink.close()  # without `finish`: the job has failed
+    assert [tuple(row.values()) for row in rows_of(tmp_path)] == [("a", 1)]
+    assert len(names(tmp_path)) == 1
+
+
+def test_rows_that_wait_appear_in_time_though_no_more_come(tmp_path: Path) -> None:
+    topology = tr.Topology()
+    seen: list[int] = []
+    numbers = topology.source(tr.sources.bursts(3, 10.0, lambda i: {"n": i}, count=9))
+    numbers.sink(sinks.parquet(tmp_path, every_s=2.0))
+    looks = topology.source(tr.sources.rate(1.0, lambda i: i, count=16))
+    looks.sink(lambda _: seen.append(len(rows_of(tmp_path)) if names(tmp_path) else 0))
+    run(topology)
+    assert seen == [0] * 2 + [3] * 10 + [6] * 4
+    assert len(rows_of(tmp_path)) == 9
+
+
+def test_a_second_run_adds_its_files(tmp_path: Path) -> None:
+    for number in range(2):
+        write(sinks.parquet(tmp_path, SCHEMA, every_rows=1), [("a", number)])
+    assert sorted(row["count"] for row in rows_of(tmp_path)) == [0, 1]
+
+
+@pytest.mark.parametrize("option", ["every_s", "every_rows"])
+def test_files_at_no_distance_are_refused(option: str) -> None:
+    with pytest.raises(ValueError, match=f"{option} is 0"):
+        sinks.parquet("out", **{option: 0})
+
+
 def test_groups_of_nothing_are_refused() -> None:
     with pytest.raises(ValueError, match="group_rows is 0"):
         sinks.parquet("out", group_rows=0)

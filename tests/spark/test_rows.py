@@ -9,7 +9,8 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from tailrace.spark.rows import INSTANCE, Partition, Results, to_rows
+from tailrace.spark.partition import INSTANCE, Partition, Results
+from tailrace.spark.rows import to_rows
 
 SCHEMA = pa.schema([("a", pa.int32()), ("b", pa.string())])
 
@@ -87,7 +88,7 @@ def test_rows_are_read_only_as_they_are_polled() -> None:
 
 
 def test_rows_that_wait_for_a_slow_instance_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tailrace.spark.rows._AHEAD_ROWS", 20)
+    monkeypatch.setattr("tailrace.spark.partition._AHEAD_ROWS", 20)
     unread = iter(batches(1000, 2))
     partition = Partition(unread, range(2), None)
     while partition.take(0, 100):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
@@ -74,14 +75,22 @@ def _schema_of(rows: list[Row]) -> pa.Schema:
 
 @dataclass
 class Parquet(Sink):
-    """Rows into a directory: instance i writes the file `part-0000i.parquet`.
+    """Rows into a directory, which Spark can read as a table at any time.
 
     A row is a dict, a named tuple, or a tuple in the order of the columns. Without a schema, the
     first rows (at most 1024) give one, and tuples have the columns `_1`, `_2` ... as in Spark; a
-    file appears then only if there are rows. Each file appears, whole, when the input has ended.
+    file appears then only if there are rows.
+
+    Instance i writes the file `part-0000i.parquet`, which appears, whole, when the input has ended.
     An instance that fails leaves nothing; others that had ended by then have their files.
 
-    Writing a row group holds up the worker for as long as it takes to compress it.
+    With `every_s` or `every_rows` it writes many files, `part-0000i-<run>-<number>.parquet`, beside
+    those that are there. Each appears, whole, when its time is over or it has its rows, and stays,
+    also if the job fails later: so Spark reads the output of a job that never ends, as a table or
+    as a stream. Many small files make reading slow; let there be few per minute if you can wait.
+
+    Writing a row group holds up the worker for as long as it takes to compress it; letting a file
+    appear, for as long as it takes to get it onto the disk.
     """
 
     path: str
@@ -93,6 +102,12 @@ class Parquet(Sink):
     compression: str = "snappy"
     overwrite: bool = False
     """Replace files of the same names; others in the directory stay."""
+    every_s: float | None = None
+    every_rows: int | None = None
+    """A file appears after so many seconds, if it has rows, or with at least so many rows."""
+    _prefix: str = field(default="", init=False, repr=False)
+    _files: int = field(default=0, init=False, repr=False)
+    _file_rows: int = field(default=0, init=False, repr=False)
     _part: Part | None = field(default=None, init=False, repr=False)
     _writer: Any = field(default=None, init=False, repr=False)
     _waiting: list[Row] = field(init=False, repr=False)
@@ -108,18 +123,33 @@ class Parquet(Sink):
                 f"group_rows is {self.group_rows} and group_bytes {self.group_bytes}; "
                 "both must be at least 1"
             )
+        if self.every_rows is not None and self.every_rows < 1:
+            raise ValueError(f"every_rows is {self.every_rows}; it must be at least 1")
+        if self.every_s is not None and self.every_s <= 0:
+            raise ValueError(f"every_s is {self.every_s}; it must be more than 0")
         if self.schema is not None:
             self.schema = pa.schema(self.schema)
 
+    @property
+    def _rolls(self) -> bool:
+        return self.every_s is not None or self.every_rows is not None
+
     def open(self, index: int, parallelism: int) -> None:
-        """Begin the hidden file."""
+        """Begin the hidden file; if there will be many, only the directory."""
         self._waiting, self._batches, self._merged = [], [], []
-        name = part_name(index, "parquet")
-        self._part = Part(Path(self.path), name, self.overwrite)
+        if self._rolls:
+            self._prefix = f"part-{index:05}-{secrets.token_hex(4)}"
+            Path(self.path).mkdir(parents=True, exist_ok=True)
+            return
+        self._part = Part(Path(self.path), part_name(index, "parquet"), self.overwrite)
         if self.schema is not None:
             self._begin()
 
     def _begin(self) -> None:
+        if self._rolls:
+            name = f"{self._prefix}-{self._files:06}.parquet"
+            self._part = Part(Path(self.path), name)
+            self._files += 1
         assert self._part is not None, "not open"
         self._writer = pq.ParquetWriter(self._part.file, self.schema, compression=self.compression)
 
@@ -143,7 +173,7 @@ class Parquet(Sink):
     def _infer(self, records: Iterator[Record]) -> None:
         for record in records:
             self._waiting.append(_as_row(record, None))
-            if len(self._waiting) >= _INFER_ROWS:
+            if len(self._waiting) >= min(_INFER_ROWS, self.every_rows or _INFER_ROWS):
                 try:
                     self._settle()
                 except ValueError:
@@ -154,7 +184,6 @@ class Parquet(Sink):
     def _settle(self) -> None:
         """Make a schema of the rows that wait for one."""
         self.schema = _schema_of(self._waiting)
-        self._begin()
         rows, self._waiting = self._waiting, []
         self._add(rows)
 
@@ -162,13 +191,18 @@ class Parquet(Sink):
         if not rows:
             return
         batch = to_batch(rows, self.schema)
+        if self._writer is None:
+            self._begin()
         self._batches.append(batch)
         self._rows += batch.num_rows
+        self._file_rows += batch.num_rows
         self._bytes += batch.get_total_buffer_size()
         if self._rows >= self.group_rows or self._bytes >= self.group_bytes:
             self._write_group()
         elif len(self._batches) >= _MERGE_BATCHES:
             self._merge()
+        if self.every_rows is not None and self._file_rows >= self.every_rows:
+            self._appear()
 
     def _merge(self) -> None:
         """Small batches into one: a batch takes memory beside its rows."""
@@ -182,16 +216,25 @@ class Parquet(Sink):
         self._merged, self._batches = [], []
         self._rows = self._bytes = 0
 
+    def tick(self) -> None:
+        """Let the rows appear that have come so far."""
+        self.finish()
+
     def finish(self) -> None:
         """Write what is left and let the file appear."""
-        assert self._part is not None, "not open"
         if self._waiting:
             self._settle()
+        self._appear()
+
+    def _appear(self) -> None:
         if self._batches or self._merged:
             self._write_group()
         if self._writer is not None:
+            assert self._part is not None, "not open"
             self._writer.close()
             self._part.commit()
+            self._part = self._writer = None
+            self._file_rows = 0
 
     def close(self) -> None:
         """Remove the file if the input has not ended."""

@@ -138,6 +138,8 @@ class Coordinator:
         self.secret = secrets.token_bytes(32)
         self.roster = Roster(workers)
         self._on_over = on_over
+        self.started = threading.Event()
+        """Set when the workers run, or when it is clear that they never will."""
         self._refusals = Refusals()
         config = TcpConfig(
             worker_id=workers,
@@ -216,6 +218,7 @@ class Coordinator:
                 self._closed = True
                 os.close(self._wake_r)
                 os.close(self._wake_w)
+            self.started.set()
             self._on_over()
 
     def _done(self) -> bool:
@@ -230,6 +233,8 @@ class Coordinator:
         connection = self._connections[fd]
         for frame in connection.on_ready(events):
             self._decide(partial(self.roster.hear, unpack(frame.payload)))
+            if self.roster.phase != STARTING:
+                self.started.set()
 
     def _lose(self, connection: TcpConnection) -> None:
         rank = connection.peer_id

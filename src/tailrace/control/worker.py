@@ -12,8 +12,10 @@ import time
 import traceback
 from collections.abc import Generator
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
+from tailrace.control.feed import KIND_FEED
 from tailrace.control.peers import KIND_CREDIT, JumboCodec, Peer, credits_in
 from tailrace.control.protocol import (
     KIND,
@@ -35,7 +37,9 @@ from tailrace.graph.wiring import wire
 from tailrace.runtime.core import Core, Limits
 from tailrace.runtime.histogram import Histogram
 from tailrace.runtime.instance import Instance
+from tailrace.runtime.source import FedReader
 from tailrace.runtime.step import Counts, OperatorFailed
+from tailrace.transport.frame import Frame
 from tailrace.transport.listener import TcpListener
 from tailrace.transport.ring import Doorbell, Ring, RingError
 from tailrace.transport.tcp import Refusals, TcpConfig, TcpConnection
@@ -47,6 +51,8 @@ _DRAIN_MESSAGES = 256
 _LOOK_AROUND_NS = 5_000_000
 """A busy worker looks at its sockets this often."""
 _HANDSHAKE_MS = 600_000
+_MOST_PUSHERS = 1024
+"""Spark tasks that feed sources here at the same time."""
 _LONGEST_SLEEP_S = 0.5
 _WAKING_UP_S = 80e-6
 """About what falling asleep and waking up take: a worker with a free core is up that early."""
@@ -87,7 +93,7 @@ class Worker:
             worker_id=rank,
             secret=settings.secret,
             handshake_ms=_HANDSHAKE_MS,
-            max_connections=settings.workers + 64,
+            max_connections=settings.workers + _MOST_PUSHERS,
             max_unauthenticated=settings.workers + 64,
         )
         self._codec = JumboCodec(self._clock_ns)
@@ -296,6 +302,8 @@ class Worker:
         for frame in frames:
             if connection is self._control:
                 self._obey(unpack(frame.payload))
+            elif frame.kind == KIND_FEED:
+                self._feed(connection, frame)
             elif self._core is not None:
                 self._accept(self._core, frame.target, frame.kind, frame.payload)
         if connection.closed:
@@ -303,6 +311,13 @@ class Worker:
             del self._events[fd]
         else:
             self._await_room(connection)
+
+    def _feed(self, connection: TcpConnection, frame: Frame) -> None:
+        """Something from outside the topology, for a source of ours."""
+        for instance in self._core.instances if self._core is not None else ():
+            reader = instance.source and instance.source.reader
+            if instance.id == frame.target and isinstance(reader, FedReader):
+                reader.receive(frame.payload, partial(self._reply, connection))
 
     def _obey(self, message: Message) -> None:
         match message:
@@ -337,6 +352,12 @@ class Worker:
             self._control.send(0, KIND, [pack(message)])
             self._control.flush()
             self._await_room(self._control)
+
+    def _reply(self, connection: TcpConnection, payload: bytes) -> None:
+        if not connection.closed:
+            connection.send(0, KIND_FEED, [payload])
+            connection.flush()
+            self._await_room(connection)
 
     def _send(self, peer: int, link: int, items: list[Item]) -> int:
         return self._peers[peer].send(link, items)

@@ -40,6 +40,18 @@ class Reader:
         """Let go of files and sockets."""
 
 
+Reply = Callable[[bytes], None]
+"""Answers whoever has sent something to a source; does nothing when they have gone."""
+
+
+class FedReader(Reader):
+    """A reader to which others push: the worker hands it the messages that come for it."""
+
+    def receive(self, payload: bytes | memoryview, reply: Reply) -> None:
+        """Take a message. The payload stays as it is for as long as somebody looks at it."""
+        raise NotImplementedError
+
+
 class Source:
     """A description of where records come from; shipped to the workers, so it must be picklable."""
 
@@ -53,6 +65,9 @@ class Source:
 class Sink:
     """A description of where records go; shipped to the workers, so it must be picklable."""
 
+    every_s: float | None = None
+    """How often to call `tick`; None: never."""
+
     def open(self, index: int, parallelism: int) -> None:
         """Called once in the worker, before anything is written."""
 
@@ -60,10 +75,13 @@ class Sink:
         """Take all records of the iterator."""
         raise NotImplementedError
 
+    def tick(self) -> None:
+        """Called every `every_s`, also when no records come: time to show what has been written."""
+
     def finish(self) -> None:
         """Called once when the input has ended and all is written, so not after a failure.
 
-        Until then nothing may be visible that must not be seen after a failure.
+        Until then, or until a `tick`, nothing may be visible that must not be seen after a failure.
         """
 
     def close(self) -> None:
@@ -106,8 +124,20 @@ class SourceStep(Step):
 class SinkStep(Step):
     """A running sink."""
 
-    def __init__(self, sink: Sink) -> None:
+    def __init__(self, sink: Sink, context: Any) -> None:
         self._sink = sink
+        self._context = context
+        self._wait()
+
+    def _wait(self) -> None:
+        if self._sink.every_s is not None:
+            at_ns = self._context.clock_ns() + int(self._sink.every_s * 1e9)
+            self._context.set_timer(at_ns, None)
+
+    def on_timer(self, time: float, tag: Any) -> None:
+        """Let the sink tick."""
+        self._sink.tick()
+        self._wait()
 
     def process(self, records: Iterator[Record], port: int) -> None:
         """Write them."""
@@ -144,4 +174,4 @@ class SinkLogic:
         """Open it for this instance."""
         sink = copy(self.sink)  # instances of one worker do not share its files
         sink.open(context.index, context.parallelism)
-        return SinkStep(sink)
+        return SinkStep(sink, context)

@@ -26,11 +26,14 @@ class Cluster(Protocol):
     def host(self) -> str:
         """The address of this process, as the executors reach it."""
 
-    def run(self, settings: Settings, group: str, description: str) -> None:
+    def name(self, group: str, description: str) -> None:
+        """Give what this thread runs from now on a name to cancel it by."""
+
+    def run(self, settings: Settings) -> None:
         """Run all workers as one barrier stage; return when they have ended."""
 
     def cancel(self, group: str) -> None:
-        """End what `run` started, if it has not ended."""
+        """End what runs under that name; nothing happens if nothing does."""
 
 
 def cluster_of(spark: Any) -> Cluster:
@@ -65,9 +68,12 @@ class Classic:
             return "127.0.0.1"
         return socket.gethostbyname(self._context.getConf().get("spark.driver.host"))
 
-    def run(self, settings: Settings, group: str, description: str) -> None:
-        """Run the workers under a job group."""
+    def name(self, group: str, description: str) -> None:
+        """Set the job group."""
         self._context.setJobGroup(group, description, interruptOnCancel=True)
+
+    def run(self, settings: Settings) -> None:
+        """Run the workers as tasks of an RDD."""
         tasks = self._context.parallelize(range(settings.workers), settings.workers).barrier()
         tasks.mapPartitions(lambda _: iter((work(settings),))).collect()
 
@@ -106,8 +112,12 @@ class Connect:
             host: str = probe.getsockname()[0]
             return host
 
-    def run(self, settings: Settings, group: str, description: str) -> None:
-        """Run the workers under a tag; tags belong to the thread that adds them."""
+    def name(self, group: str, description: str) -> None:
+        """Add a tag; tags belong to the thread that adds them."""
+        self._spark.addTag(group)
+
+    def run(self, settings: Settings) -> None:
+        """Run the workers as tasks of a query."""
 
         def task(batches: Iterator[Any]) -> Iterator[Any]:
             import pyarrow as pa
@@ -116,7 +126,6 @@ class Connect:
                 pass
             yield pa.RecordBatch.from_pydict({"rank": pa.array([work(settings)], pa.int32())})
 
-        self._spark.addTag(group)
         tasks = self._spark.range(0, settings.workers, 1, settings.workers)
         tasks.mapInArrow(task, "rank int", barrier=True).collect()
 

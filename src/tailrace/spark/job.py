@@ -8,12 +8,12 @@ import time
 import uuid
 import weakref
 from collections import deque
-from math import inf
+from collections.abc import Sequence
 from typing import Any
 
 from pyspark import cloudpickle
 
-from tailrace.control.coordinator import FAILED, STARTING, Coordinator
+from tailrace.control.coordinator import FAILED, Coordinator
 from tailrace.control.progress import Summary, summarise
 from tailrace.control.protocol import Settings
 from tailrace.graph.expand import Chain
@@ -22,6 +22,7 @@ from tailrace.graph.model import Graph
 from tailrace.graph.wiring import Wiring, wire
 from tailrace.runtime.core import DEFAULT_LIMITS, Limits
 from tailrace.spark.cluster import Cluster, cluster_of
+from tailrace.spark.feed import Feed, dataframes
 from tailrace.spark.launch import run_workers
 
 _RECENT = 100
@@ -48,7 +49,12 @@ class Job:
         self._wiring = wiring
         self._started = time.monotonic()
         self._over = threading.Event()
-        self._coordinator = Coordinator(workers, coordinator_host, self._over.set)
+        self._feeds: list[Feed] = []
+        self._coordinator = Coordinator(workers, coordinator_host, self._end)
+        self._feeds = [
+            Feed(name, source, self.id, self._coordinator, wiring, placement)
+            for name, source in dataframes(wiring.graph)
+        ]
         self._recent: deque[Summary] = deque(maxlen=_RECENT)
         _running.add(self)
 
@@ -107,12 +113,7 @@ class Job:
 
         False when the time is over first.
         """
-        deadline_s = inf if timeout_s is None else time.monotonic() + timeout_s
-        while self.status == STARTING:
-            if time.monotonic() > deadline_s:
-                return False
-            self._over.wait(0.005)
-        return True
+        return self._coordinator.started.wait(timeout_s)
 
     def await_termination(self, timeout_s: float | None = None) -> bool:
         """Wait for its end; False when the time is over first. Raises if the job failed."""
@@ -132,6 +133,11 @@ class Job:
             self._coordinator.stop(False)
             self._over.wait()
         self._coordinator.join()
+
+    def _end(self) -> None:
+        for feed in self._feeds:
+            feed.stop()
+        self._over.set()
 
 
 _running = weakref.WeakSet()
@@ -165,7 +171,8 @@ def start(
             raise ValueError(
                 f"the placement has {len(placement)} instances; the topology has {wiring.instances}"
             )
-    workers = count_workers(cluster, wiring, workers)
+    fed = [name for name, _ in dataframes(graph)]
+    workers = count_workers(cluster, wiring, workers, fed)
     if placement is None:
         placement = spread(wiring, workers)
     job = Job(wiring, placement, workers, cluster.host())
@@ -179,17 +186,30 @@ def start(
         node=node,
     )
     run_workers(cluster, settings, job.id, graph.name, coordinator)
+    for feed in job._feeds:
+        feed.start()
     return job
 
 
-def count_workers(cluster: Cluster, wiring: Wiring, wanted: int | None) -> int:
-    """How many workers there will be: as many as wanted, or as are of use. Raises if too many."""
-    slots = cluster.slots(wanted or wiring.instances)
-    workers = min(slots, wiring.instances) if wanted is None else wanted
+def count_workers(
+    cluster: Cluster, wiring: Wiring, wanted: int | None, fed: Sequence[str] = ()
+) -> int:
+    """How many workers there will be: as many as wanted, or as are of use. Raises if too many.
+
+    They keep their task slots. The DataFrames of the sources `fed` need one to be read at all.
+    """
+    slots = cluster.slots((wanted or wiring.instances) + bool(fed))
+    workers = max(1, min(slots - bool(fed), wiring.instances)) if wanted is None else wanted
     if not 1 <= workers <= slots:
         raise ValueError(
             f"{workers} workers were asked for; this Spark has {slots} task slots. Ask for fewer,"
             f" or start Spark with more (locally: local[{workers}])"
+        )
+    if fed and workers == slots:
+        raise ValueError(
+            f"{workers} workers were asked for; this Spark has {slots} task slots, and the"
+            f" DataFrame of {fed[0]!r} needs one of them to be read. Ask for fewer workers,"
+            f" or start Spark with more slots (locally: local[{workers + 1}])"
         )
     return workers
 

@@ -21,7 +21,8 @@ def run_workers(
 
     def submit() -> None:
         try:
-            cluster.run(settings, group, f"tailrace: {description}")
+            cluster.name(group, f"tailrace: {description}")
+            cluster.run(settings)
             coordinator.fail("the workers ended before the job did")
         except Exception as error:
             coordinator.fail(f"Spark ended the workers: {gist(error)}", str(error))

@@ -58,7 +58,7 @@ def transform(
     """Put a graph into a DataFrame's plan; see `Topology.transform`."""
     from pyspark.sql import functions as sql
 
-    from tailrace.spark.rows import INSTANCE
+    from tailrace.spark.partition import INSTANCE
 
     source, sink = ends(graph, source, sink)
     graph = cut(graph, source, sink)
@@ -102,7 +102,7 @@ def _work(shipped: _Shipped, batches: Iterator[Any]) -> Iterator[Any]:
     """One task: its rows in, the results of the sinks that run here out."""
     from pyspark import BarrierTaskContext
 
-    from tailrace.spark.rows import Partition, Results
+    from tailrace.spark.partition import Partition, Results
 
     task = BarrierTaskContext.get()
     infos = task.getTaskInfos()

@@ -1,0 +1,119 @@
+"""A DataFrame as a source: Spark's tasks push its rows to the instances."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tailrace.connectors.memory import Items
+from tailrace.control.feed import Intake, Note, Say, unpack
+from tailrace.graph.model import Record
+from tailrace.runtime.source import FedReader, Reader, Reply, Source
+from tailrace.spark.rows import records_of
+from tailrace.transport.codec import ArrowCodec
+
+RowFunction = Callable[[dict[str, Any]], Record]
+
+
+@dataclass(frozen=True, eq=False)
+class DataFrameSource(Source):
+    """The rows of a bounded or streaming DataFrame; see `tailrace.sources.dataframe`.
+
+    Partition p goes to instance p modulo their number, in the order of its rows.
+    """
+
+    df: Any
+    """Stays in the driver: in the workers this is None."""
+    record: RowFunction | None = None
+    trigger: Mapping[str, Any] | None = None
+    checkpoint: str | None = None
+    output_mode: str = "append"
+
+    def __post_init__(self) -> None:
+        if not hasattr(self.df, "isStreaming"):
+            raise TypeError(f"a Spark DataFrame was expected; this is {type(self.df).__name__}")
+        if not self.df.isStreaming and (self.trigger or self.checkpoint):
+            raise ValueError(
+                f"trigger is {self.trigger!r} and checkpoint {self.checkpoint!r}, but the"
+                " DataFrame is not a streaming one; leave them out"
+            )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "df": None}
+
+    def open(
+        self, index: int, parallelism: int, clock_ns: Callable[[], int], position: Any = None
+    ) -> Reader:
+        """Wait for rows. In the driver's own process (a test), collect a bounded DataFrame."""
+        if self.df is None:
+            return PushedReader(self.record, clock_ns)
+        if self.df.isStreaming:
+            raise ValueError("a streaming DataFrame needs Spark to run it: topology.start(spark)")
+        batches = self.df.toArrow().to_batches()
+        records = [one for batch in batches for one in records_of(batch, self.record)]
+        return Items(records).open(index, parallelism, clock_ns)
+
+
+@dataclass
+class _Piece:
+    """Rows that have come together."""
+
+    note: Note
+    rows: Any
+    arrived_ns: int
+    next: int = 0
+
+
+class PushedReader(FedReader):
+    """One instance's end of the pushing. What it holds is bounded by the pushers' windows."""
+
+    def __init__(self, record: RowFunction | None, clock_ns: Callable[[], int]) -> None:
+        self._record = record
+        self._clock_ns = clock_ns
+        self._codec = ArrowCodec()
+        self._intake: Intake[Reply] = Intake()
+        self._waiting: deque[_Piece] = deque()
+        self._ended = False
+
+    def receive(self, payload: bytes | memoryview, reply: Reply) -> None:
+        """Take rows, or hear of a partition that begins, or of the end."""
+        note, behind = unpack(payload)
+        if note.say is Say.BEGIN:
+            taken, handed = self._intake.begin(note.batch, note.partition, reply)
+            reply(note._replace(say=Say.TAKEN, row=taken).pack())
+            reply(note._replace(say=Say.HANDED, row=handed).pack())
+        elif note.say is Say.ROWS:
+            for rows in self._codec.decode(behind):
+                known = self._intake.take(note.batch, note.partition, note.row, rows.num_rows)
+                if known < rows.num_rows:
+                    self._waiting.append(_Piece(note, rows.slice(known), self._clock_ns()))
+        elif note.say is Say.END:
+            self._ended = True
+            reply(note._replace(say=Say.HANDED).pack())
+
+    def poll(self, most: int) -> list[Record] | None:
+        """Rows in the order in which they came; their latency counts from then."""
+        if not self._waiting:
+            return None if self._ended else []
+        self.emitted_ns = self._waiting[0].arrived_ns
+        records: list[Record] = []
+        while self._waiting and len(records) < most:
+            piece = self._waiting[0]
+            some = piece.rows.slice(piece.next, most - len(records))
+            records += records_of(some, self._record)
+            piece.next += some.num_rows
+            if piece.next == piece.rows.num_rows:
+                self._hand(self._waiting.popleft())
+        return records
+
+    def _hand(self, piece: _Piece) -> None:
+        note = piece.note
+        handed, pushers = self._intake.hand(note.batch, note.partition, piece.rows.num_rows)
+        for reply in pushers:
+            reply(note._replace(say=Say.HANDED, row=handed).pack())
+
+    def due_ns(self) -> int | None:
+        """At once if there is something; otherwise a message wakes the worker."""
+        return 0 if self._waiting or self._ended else None

@@ -1,0 +1,128 @@
+"""In the driver: run the DataFrame that feeds a source, for as long as the job runs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+from tailrace.control.coordinator import RUNNING, Coordinator
+from tailrace.control.feed import Note, Say
+from tailrace.graph.model import Graph
+from tailrace.graph.wiring import Wiring
+from tailrace.runtime.source import SourceLogic
+from tailrace.spark.cluster import cluster_of
+from tailrace.spark.dataframe import DataFrameSource
+from tailrace.spark.launch import gist
+from tailrace.spark.push import Line, Target, Targets, push
+
+_GRACE_S = 2.0
+
+
+def dataframes(graph: Graph) -> Iterator[tuple[str, DataFrameSource]]:
+    """The sources of a graph that are DataFrames, by name."""
+    for operator in graph.operators:
+        logic = operator.logic
+        if isinstance(logic, SourceLogic) and isinstance(logic.source, DataFrameSource):
+            yield operator.name, logic.source
+
+
+class Feed:
+    """One DataFrame on its way into a job: a Spark job, or a streaming query.
+
+    It begins when the workers run. When it ends, so does its source; when it fails, so does the
+    job; and when the job is over, it is stopped. Rows go from Spark's tasks to the workers.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        source: DataFrameSource,
+        job_id: str,
+        coordinator: Coordinator,
+        wiring: Wiring,
+        placement: tuple[int, ...],
+    ) -> None:
+        self._name = name
+        self._source = source
+        self._group = f"{job_id} {name}"
+        self._coordinator = coordinator
+        self._wiring = wiring
+        self._placement = placement
+        self._query: Any = None
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="tailrace-feed", daemon=True)
+
+    def start(self) -> None:
+        """Wait for the workers and begin, in a thread of its own."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the Spark job or query; called when the job is over, so nothing takes its rows."""
+        with self._lock:
+            query = self._query
+        with suppress(Exception):  # Spark itself may have been stopped
+            if self._thread.is_alive() and (query is None or query.status["isTriggerActive"]):
+                # Its tasks have lost their workers and fail by themselves; to be killed while
+                # they do would make them complain on stderr.
+                self._thread.join(_GRACE_S)
+            if query is not None:
+                query.stop()
+            elif self._thread.is_alive():
+                cluster_of(self._source.df.sparkSession).cancel(self._group)
+
+    def _run(self) -> None:
+        self._coordinator.started.wait()
+        try:
+            if self._job_runs:
+                targets = self._targets()
+                self._read(targets)
+                if self._job_runs:
+                    self._end(targets)
+        except Exception as error:
+            if self._job_runs:
+                self._coordinator.fail(
+                    f"the DataFrame of {self._name!r} failed: {gist(error)}", str(error)
+                )
+
+    @property
+    def _job_runs(self) -> bool:
+        return self._coordinator.roster.phase == RUNNING
+
+    def _targets(self) -> Targets:
+        chain = next(one for one in self._wiring.chains if one.operators[0] == self._name)
+        hellos = self._coordinator.roster.hellos
+        homes = [(instance, self._placement[instance]) for instance in chain.instances]
+        found = tuple(Target(instance, rank, hellos[rank].address) for instance, rank in homes)
+        return Targets(found, pusher_id=len(hellos) + 1, secret=self._coordinator.secret)
+
+    def _read(self, targets: Targets) -> None:
+        """Push everything; returns when the DataFrame has ended."""
+        source = self._source
+        pushed = source.df.mapInArrow(lambda rows: push(rows, targets), "nothing long")
+        if not source.df.isStreaming:
+            cluster = cluster_of(source.df.sparkSession)
+            cluster.name(self._group, f"tailrace: feeds {self._name!r}")
+            pushed.write.format("noop").mode("overwrite").save()
+            return
+        writer = pushed.writeStream.format("noop").outputMode(source.output_mode)
+        writer = writer.queryName(f"tailrace {self._group}")
+        if source.trigger:
+            writer = writer.trigger(**source.trigger)
+        if source.checkpoint:
+            writer = writer.option("checkpointLocation", source.checkpoint)
+        with self._lock:
+            if not self._job_runs:
+                return
+            self._query = writer.start()
+        self._query.awaitTermination()
+
+    def _end(self, targets: Targets) -> None:
+        for target in targets.instances:
+            line = Line(targets, target)
+            try:
+                line.say(Note(Say.END))
+                line.hear()
+            finally:
+                line.close()

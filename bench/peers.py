@@ -38,6 +38,7 @@ rounds. `background_cpu_percent` is what other programs used before this one did
 """
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -62,10 +63,11 @@ class Plan:
     rate_s: float
     latency_s: float
     warm_s: float
-    """Of each run; Tailrace's workers report every half second, less would leave nothing out."""
+    """Of each run, but at most a third. Tailrace's workers report every half second; of a run at
+    a fixed rate, less would leave nothing out."""
 
 
-QUICK = Plan(rounds=2, slow_rounds=1, trial_s=1.2, rate_s=1.8, latency_s=1.8, warm_s=0.6)
+QUICK = Plan(rounds=2, slow_rounds=1, trial_s=0.9, rate_s=1.2, latency_s=1.8, warm_s=0.6)
 FULL = Plan(rounds=5, slow_rounds=3, trial_s=2.0, rate_s=4.0, latency_s=6.0, warm_s=1.0)
 
 
@@ -146,7 +148,8 @@ class Run(Benchmark):
         folder = self.folder / f"run-{self._runs}"
         folder.mkdir()
         order = Order(workload, seconds * system.stretch, rate_per_s, str(folder))
-        run = system.run(order, self._plan.warm_s * system.stretch, tuning)
+        warm_s = min(self._plan.warm_s, seconds / 3) * system.stretch
+        run = system.run(order, warm_s, tuning)
         what = " ".join(filter(None, (workload, tuning)))
         at = f"{rate_per_s:,}/s" if rate_per_s else "full speed"
         p99 = f", p99 {run.latency_ms['p99']:.3g} ms" if run.latency_ms else ""
@@ -154,9 +157,10 @@ class Run(Benchmark):
         return run
 
     def end(self) -> None:
-        """End all systems."""
-        while self._started_systems:
-            self._started_systems.pop().end()
+        """End all systems, the others too if one of them fails at that."""
+        with ExitStack() as ends:
+            for system in self._started_systems:
+                ends.callback(system.end)
 
     def table(self) -> str:
         """Everything that was measured, as text."""

@@ -116,6 +116,7 @@ def hear(*peers: Peer, timeout_s: float = REPLY_TIMEOUT_S) -> list[dict[str, Any
         if not ready:
             raise PeerError(f"no answer for {timeout_s:.0f} s")
         for peer in ready:
-            if answer := peer.read():
+            answer = peer.read()
+            if answer is not None:
                 answers[peer] = answer
     return [answers[peer] for peer in peers]

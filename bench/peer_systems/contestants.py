@@ -16,7 +16,7 @@ from peer_systems.feed import LATE_FACTOR, Order
 from peer_systems.install import python_of, why_missing
 from peer_systems.told import Measured, measured
 
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 120.0
 DRAIN_TIMEOUT_S = 120.0
 BUSY_SHARE = 0.02
 """A process that used less of the run's CPU time than this only waited."""

@@ -15,11 +15,11 @@ def serve(carry_out: Callable[[dict[str, Any]], None]) -> None:
     answers.write('{"ready": true}\n')
     answers.flush()
     for line in sys.stdin:
-        answer: dict[str, Any] = {}
+        answer: dict[str, Any] = {"done": True}
         try:
             carry_out(json.loads(line))
         except Exception as error:
             traceback.print_exc()
-            answer["error"] = f"{type(error).__name__}: {error}".splitlines()[0]
+            answer = {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()

@@ -122,8 +122,8 @@ class Run(Benchmark):
         """Warm up, and find the best tuning of each workload."""
         for workload in WORKLOADS:
             tunings = system.tunings(workload)
-            self._run(system, workload, FULL_SPEED, self._plan.trial_s, tunings[0])
-            for tuning in tunings if len(tunings) > 1 else ():
+            # The first run is a warm-up, unless there is nothing to compare it with.
+            for tuning in tunings if len(tunings) == 1 else (tunings[0], *tunings):
                 run = self._run(system, workload, FULL_SPEED, self._plan.trial_s, tuning)
                 self._results.trials[system.key, workload, tuning] = run
 

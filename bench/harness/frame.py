@@ -99,7 +99,10 @@ def main(benchmark: type[Benchmark]) -> None:
             run.say("interrupted")
             sys.exit(130)
         finally:
+            # A second Ctrl-C must not leave processes behind.
+            interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
             run.end()
+            signal.signal(signal.SIGINT, interrupt)
 
     print(run.table())
     figure = options.out / f"{benchmark.name}.png"

@@ -63,7 +63,7 @@ class Feed:
     ) -> None:
         _pool(order.workload)  # before the clock starts
         self.emitted = 0
-        self.first_ns = self.last_ns = clock_ns()
+        self.first_ns = clock_ns()
         self._order = order
         self._index = index
         self._sources = sources
@@ -104,7 +104,6 @@ class Feed:
         else:
             records = self._unpaced(numbers)
         self.emitted += count
-        self.last_ns = self._clock_ns()
         return records
 
     def _unpaced(self, numbers: range) -> list[Any]:
@@ -114,13 +113,13 @@ class Feed:
         return [pool[number % POOL] for number in numbers]
 
     def tell(self) -> None:
-        """Leave the numbers of this source in the folder; it has ended."""
-        tell_source(self._order, self._index, self.emitted, self.first_ns, self.last_ns)
+        """Leave the numbers of this source in the folder; it ends now."""
+        tell_source(self._order, self._index, self.emitted, self.first_ns, self._clock_ns())
 
 
-def tell_source(order: Order, index: int, emitted: int, first_ns: int, last_ns: int) -> None:
+def tell_source(order: Order, index: int, emitted: int, first_ns: int, end_ns: int) -> None:
     """Leave a source's numbers in the folder, whole or not at all."""
-    told = {"emitted": emitted, "first_ns": first_ns, "last_ns": last_ns}
+    told = {"emitted": emitted, "first_ns": first_ns, "end_ns": end_ns}
     path = Path(order.folder) / f"source-{index}.json"
     partial = path.with_suffix(".part")
     partial.write_text(json.dumps(told))

@@ -50,7 +50,7 @@ def measured(order: Order, warm_s: float, processes: int) -> Measured:
     sink = merged([json.loads(path.read_text()) for path in paths])
     emitted = [source["emitted"] for source in sources]
     begin_ns = max(source["first_ns"] for source in sources) + int(warm_s * 1e9)
-    end_ns = max(source["last_ns"] for source in sources)
+    end_ns = max(source["end_ns"] for source in sources)
     if end_ns <= begin_ns:
         raise ValueError(f"the sources ended within the warm-up of {warm_s} s")
     unit = WORDS_PER_SENTENCE if order.workload == "wordcount" else 1

@@ -81,4 +81,4 @@ def test_an_unpaced_source_emits_the_pool_in_turn_until_its_time_is_over(
     assert feed.take(1) is None
     feed.tell()
     told = json.loads((tmp_path / "source-0.json").read_text())
-    assert told["emitted"] == POOL + 1
+    assert told == {"emitted": POOL + 1, "first_ns": 5_000 * MS, "end_ns": 5_010 * MS}

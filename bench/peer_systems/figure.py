@@ -23,6 +23,8 @@ def draw(results: Results, path: Path) -> None:
         for axis, rate in zip(row[1:], RATES_PER_S, strict=True):
             _latencies(axis, results, systems, workload, rate)
             axis.set_title(f"{workload}: latency at {rate:,} {unit}/s")
+    handles = [plt.Line2D([], [], ls="", marker="o", color=SHADES[name]) for name in PERCENTILES]
+    figure.legend(handles, PERCENTILES, loc="outside lower right", ncols=len(PERCENTILES))
     figure.suptitle("One run on one machine: median of the rounds, bars from lowest to highest")
     figure.savefig(path, dpi=110)
     plt.close(figure)
@@ -33,8 +35,8 @@ def _rates(axis: Any, results: Results, systems: list[str], workload: str, unit:
         if rate := results.rate(system, workload):
             error = [[rate.median - rate.low], [rate.high - rate.median]]
             color = "#d95f02" if system == TAILRACE else "#8c8c8c"
-            axis.barh(place, rate.median, xerr=error, color=color, error_kw={"elinewidth": 0.8})
-            axis.annotate(f" {short(rate.median)}", (rate.high, place), va="center")
+            axis.errorbar(rate.median, place, xerr=error, fmt="o", ms=8, color=color)
+            axis.annotate(f"  {short(rate.median)}", (rate.high, place), va="center")
     _systems(axis, results, systems)
     axis.set(title=f"{workload}: maximum rate", xlabel=f"{unit}/s", xscale="log")
 
@@ -49,9 +51,6 @@ def _latencies(axis: Any, results: Results, systems: list[str], workload: str, r
                 axis.errorbar(
                     ms.median, place + offset, xerr=error, fmt="o", ms=5, color=SHADES[percentile]
                 )
-    for percentile, color in SHADES.items():
-        axis.plot([], [], "o", color=color, label=percentile)
-    axis.legend(loc="lower right")
     _systems(axis, results, systems)
     axis.set(xlabel="ms", xscale="log")
 
@@ -59,5 +58,5 @@ def _latencies(axis: Any, results: Results, systems: list[str], workload: str, r
 def _systems(axis: Any, results: Results, systems: list[str]) -> None:
     axis.set_yticks(range(len(systems)), [results.labels[system] for system in systems])
     axis.set_ylim(len(systems) - 0.5, -0.5)
-    axis.margins(x=0.2)
+    axis.margins(x=0.25)
     axis.grid(True, axis="x", alpha=0.3)

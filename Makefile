@@ -7,7 +7,7 @@ NATIVE := $(wildcard src/tailrace/*/*.pyx src/tailrace/transport/native/*.h)
 SANITIZERS := thread address undefined
 CFLAGS_STRESS := -std=c11 -O1 -g -Wall -Wextra -Wno-tsan -Isrc/tailrace/transport -pthread
 
-.PHONY: setup java demo test ci lint sanitize bench clean help
+.PHONY: setup java demo test ci lint sanitize bench bench-peers clean help
 
 help:
 	@echo "make demo      see it work"
@@ -15,6 +15,7 @@ help:
 	@echo "make ci        lint, type-check and test: what CI runs"
 	@echo "make sanitize  the ring's C code under Thread-, Address- and UBSanitizer"
 	@echo "make bench     the benchmarks; figures land in build/bench"
+	@echo "make bench-peers  beside Bytewax, PyFlink, Spark and pyzmq; installs them into build/peers"
 	@echo "make lint      ruff and mypy    make setup  only the environment    make clean"
 
 setup: build/.native
@@ -68,6 +69,11 @@ sanitize:
 bench: setup
 	$(BIN)/python bench/ipc.py
 	$(BIN)/python bench/engine.py
+
+# For a short run: make bench-peers OPTIONS=--quick
+bench-peers: setup java
+	$(BIN)/python bench/peer_systems/install.py
+	$(BIN)/python bench/peers.py $(OPTIONS)
 
 clean:
 	rm -rf build dist .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis

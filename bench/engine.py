@@ -34,23 +34,17 @@ and their range. Compare numbers only inside one run, and look at `background_cp
 other programs used at the start, before this one did anything.
 """
 
-import argparse
-import json
 import os
-import signal
-import sys
-import tempfile
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from engine_peers.handmade import VARIANTS, Pair, Variant
 from engine_peers.report import document, headline, table
 from engine_peers.results import Results
-from ipc import NOISY_PERCENT, processor_ticks
+from harness.frame import Benchmark, Options, background_percent, main
 
 if TYPE_CHECKING:
     from engine_peers.on_tailrace import OnSpark
@@ -76,28 +70,25 @@ QUICK = Plan(3, 0.75, 0.25, 1.3, 0.6, 0.2, 1.0, budget_s=45.0)
 FULL = replace(QUICK, rounds=7, rate_s=3.0, latency_s=4.0, trial_s=1.0, budget_s=3_600.0)
 
 
-@dataclass
-class Run:
+class Run(Benchmark):
     """One run of the benchmark."""
 
-    plan: Plan
-    folder: Path
-    started: float
-    results: Results = field(default_factory=Results)
-    ends: list[Callable[[], None]] = field(default_factory=list)
+    name = "engine"
+    description = "Tailrace on Spark beside pipelines written by hand."
+    quick_help = "short rounds, within 50 s"
 
-    def elapsed_s(self) -> float:
-        """The time since the command began."""
-        return time.monotonic() - self.started
-
-    def say(self, text: str) -> None:
-        """Show progress."""
-        print(f"[{self.elapsed_s():5.1f} s] {text}", file=sys.stderr, flush=True)
+    def __init__(self, options: Options, folder: Path, started: float) -> None:
+        super().__init__(options, folder, started)
+        plan = QUICK if options.quick else FULL
+        self.plan = plan if options.rounds is None else replace(plan, rounds=options.rounds)
+        self.results = Results()
+        self.ends: list[Callable[[], None]] = []
 
     def measure(self) -> None:
         """Do all of the plan, or as much as there is time for."""
         results, plan = self.results, self.plan
-        self._background()
+        results.background_cpu_percent = background_percent()
+        self.warn_of_noise(results.background_cpu_percent)
         self.say("starting Spark")
         from engine_peers.on_tailrace import OnSpark
 
@@ -122,15 +113,6 @@ class Run:
             round_s = self.elapsed_s() - begun_s
         results.first_job_start_s, *others = tailrace.job_start_s
         results.job_start_s = sorted(others)[len(others) // 2]
-
-    def _background(self) -> None:
-        """What others use, before anything of ours runs."""
-        before = processor_ticks()
-        time.sleep(0.5)
-        idle, total = (now - then for now, then in zip(processor_ticks(), before, strict=True))
-        self.results.background_cpu_percent = background = 100 * (1 - idle / total)
-        if background > NOISY_PERCENT:
-            self.say(f"warning: other programs use {background:.0f}% of this machine")
 
     def _trials(self, pair: Pair) -> list[Variant]:
         """Try every handmade variant; the better batch of each shape and transport goes on."""
@@ -189,44 +171,20 @@ class Run:
         """End everything that was started."""
         while self.ends:
             self.ends.pop()()
+        self.results.load_average = os.getloadavg()[0]
 
+    def table(self) -> str:
+        """Everything that was measured, as text."""
+        return table(self.results)
 
-def main() -> None:
-    """Measure, print the table, write the files, print the headline."""
-    started = time.monotonic()
-    parser = argparse.ArgumentParser(
-        description="Tailrace on Spark beside pipelines written by hand."
-    )
-    parser.add_argument("--quick", action="store_true", help="short rounds, within 50 s")
-    parser.add_argument("--rounds", type=int, help="how often to repeat")
-    parser.add_argument(
-        "--out", type=Path, default=Path("build/bench"), help="folder for engine.json"
-    )
-    options = parser.parse_args()
-    plan = QUICK if options.quick else FULL
-    if options.rounds is not None:
-        plan = replace(plan, rounds=options.rounds)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    options.out.mkdir(parents=True, exist_ok=True)
+    def headline(self) -> dict[str, Any]:
+        """The figures that matter most."""
+        return headline(self.results, self.elapsed_s())
 
-    with tempfile.TemporaryDirectory(prefix="tailrace-bench-") as folder:
-        run = Run(plan, Path(folder), started)
-        try:
-            run.measure()
-        except KeyboardInterrupt:
-            run.say("interrupted")
-            sys.exit(130)
-        finally:
-            run.end()
-
-    run.results.load_average = os.getloadavg()[0]
-    print(table(run.results))
-    figures = headline(run.results, run.elapsed_s())
-    text = json.dumps(document(run.results, figures), indent=1)
-    (options.out / "engine.json").write_text(text + "\n")
-    print(f"All figures: {options.out / 'engine.json'}\n")
-    print(json.dumps(figures))
+    def document(self, figures: dict[str, Any]) -> dict[str, Any]:
+        """Everything for the JSON file."""
+        return document(self.results, figures)
 
 
 if __name__ == "__main__":
-    main()
+    main(Run)

@@ -35,18 +35,15 @@ and all of it is repeated in rounds of changing order; reported are the median o
 their range. Compare numbers only inside one run.
 """
 
-import argparse
-import json
-import signal
-import sys
-import tempfile
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from ipc_peers.pair import Pair, PeerError, netty_command, python_command
+from harness.frame import Benchmark, Options, busy_percent, main, processor_ticks
+from harness.process import PeerError
+from ipc_peers.pair import Pair, netty_command, python_command
 from ipc_peers.report import HEADLINES, document, headline, table
 from ipc_peers.results import DEFAULT_RING_BYTES, Point, Results, Variant
 
@@ -62,7 +59,6 @@ VARIANTS = (
     Variant("zmq", "pyzmq ipc", "zmq"),
 )
 SMALL_BYTES = 100
-NOISY_PERCENT = 5
 WARM_UP_MESSAGES = {"netty": 400_000}  # a JVM compiles while it runs
 DEFAULT_WARM_UP_MESSAGES = 30_000
 
@@ -102,23 +98,19 @@ def full_plan() -> Plan:
     return Plan(points, 3, 0.8, 1.5, 0.5, 5.0, budget_s=3_600)
 
 
-class Run:
+class Run(Benchmark):
     """One run of the benchmark: its peers, its clock and what it has found."""
 
-    def __init__(self, plan: Plan, folder: Path, started: float) -> None:
+    name = "ipc"
+    description = "Compare the ring with Netty, a pipe, a Unix socket and ZeroMQ."
+    quick_help = "the headline only, within 50 s"
+
+    def __init__(self, options: Options, folder: Path, started: float) -> None:
+        super().__init__(options, folder, started)
+        plan = quick_plan() if options.quick else full_plan()
+        self._plan = plan if options.rounds is None else replace(plan, rounds=options.rounds)
         self.results = Results()
-        self._plan = plan
-        self._folder = folder
-        self._started = started
         self._pairs: dict[str, Pair] = {}
-
-    def elapsed_s(self) -> float:
-        """Return the time since the command began."""
-        return time.monotonic() - self._started
-
-    def say(self, text: str) -> None:
-        """Show progress."""
-        print(f"[{self.elapsed_s():5.1f} s] {text}", file=sys.stderr, flush=True)
 
     def measure(self) -> None:
         """Do all of the plan, or as much as there is time for."""
@@ -166,8 +158,8 @@ class Run:
 
     def _launch(self, peer: str) -> None:
         netty = peer == "netty"
-        command = netty_command(self._folder) if netty else python_command(f"{peer}_peer")
-        self._pairs[peer] = Pair(command, self._folder)
+        command = netty_command(self.folder) if netty else python_command(f"{peer}_peer")
+        self._pairs[peer] = Pair(command, self.folder)
 
     def _warm_up(self, variant: Variant) -> None:
         messages = WARM_UP_MESSAGES.get(variant.peer, DEFAULT_WARM_UP_MESSAGES)
@@ -177,11 +169,9 @@ class Run:
         pair, seconds = self._pairs[variant.peer], self._plan.idle_s
         before = processor_ticks()
         percent = pair.idle_cpu_percent(variant.mode, seconds, DEFAULT_RING_BYTES)
-        idle, total = (now - then for now, then in zip(processor_ticks(), before, strict=True))
         self.results.idle_cpu_percent = percent
-        self.results.background_cpu_percent = background = 100 * (1 - idle / total)
-        if background > NOISY_PERCENT:
-            self.say(f"warning: other programs use {background:.0f}% of this machine")
+        self.results.background_cpu_percent = background = busy_percent(before)
+        self.warn_of_noise(background)
 
     def _rate(self, variant: Variant) -> None:
         pair, seconds = self._pairs[variant.peer], self._plan.rate_s
@@ -201,55 +191,25 @@ class Run:
         for pair in self._pairs.values():
             pair.end()
 
+    def table(self) -> str:
+        """Everything that was measured, as text."""
+        return table(self.results, VARIANTS)
 
-def processor_ticks() -> tuple[int, int]:
-    """Return the idle and the total time of all cores since the machine started."""
-    ticks = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
-    return ticks[3] + ticks[4], sum(ticks)
+    def headline(self) -> dict[str, Any]:
+        """The figures that matter most."""
+        return headline(self.results, VARIANTS, self.elapsed_s())
 
+    def document(self, figures: dict[str, Any]) -> dict[str, Any]:
+        """Everything for the JSON file."""
+        return document(self.results, VARIANTS, figures)
 
-def main() -> None:
-    """Measure, print the table, write the files, print the headline."""
-    started = time.monotonic()
-    parser = argparse.ArgumentParser(
-        description="Compare the ring with Netty, a pipe, a Unix socket and ZeroMQ."
-    )
-    parser.add_argument("--quick", action="store_true", help="the headline only, within 50 s")
-    parser.add_argument("--rounds", type=int, help="how often to repeat (default: 3)")
-    parser.add_argument(
-        "--out", type=Path, default=Path("build/bench"), help="folder for ipc.json and ipc.png"
-    )
-    options = parser.parse_args()
-    plan = quick_plan() if options.quick else full_plan()
-    if options.rounds is not None:
-        plan = replace(plan, rounds=options.rounds)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    options.out.mkdir(parents=True, exist_ok=True)
-
-    with tempfile.TemporaryDirectory(prefix="tailrace-bench-") as folder:
-        run = Run(plan, Path(folder), started)
-        try:
-            run.measure()
-        except KeyboardInterrupt:
-            run.say("interrupted")
-            sys.exit(130)
-        finally:
-            run.end()
-
-    print(table(run.results, VARIANTS))
-    try:
+    def draw(self, path: Path) -> bool:
+        """Write the figure."""
         from ipc_peers.figure import draw
 
-        draw(run.results, VARIANTS, options.out / "ipc.png")
-        print(f"Figure: {options.out / 'ipc.png'}")
-    except ImportError as error:
-        run.say(f"no figure: {error}")
-    figures = headline(run.results, VARIANTS, run.elapsed_s())
-    text = json.dumps(document(run.results, VARIANTS, figures), indent=1)
-    (options.out / "ipc.json").write_text(text + "\n")
-    print(f"All figures: {options.out / 'ipc.json'}\n")
-    print(json.dumps(figures))
+        draw(self.results, VARIANTS, path)
+        return True
 
 
 if __name__ == "__main__":
-    main()
+    main(Run)

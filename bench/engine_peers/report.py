@@ -1,13 +1,12 @@
 """Turns results into the printed table, the headline and the JSON file."""
 
-import os
-import platform
 from dataclasses import asdict
 from statistics import median
 from typing import Any
 
 from engine_peers.results import Results, Spread
 from engine_peers.workloads import Outcome
+from harness.frame import machine
 
 _PERCENTILES = {"p50": "p50", "p99": "p99", "p99.9": "p999"}
 
@@ -126,11 +125,7 @@ def document(results: Results, figures: dict[str, Any]) -> dict[str, Any]:
     """Everything, for the file."""
     return {
         "headline": figures,
-        "machine": {
-            "cpus": os.cpu_count(),
-            "platform": platform.platform(),
-            "python": platform.python_version(),
-        },
+        "machine": machine(),
         "tailrace": [
             {"workload": workload, "rate_per_s": rate, "rounds": [asdict(o) for o in outcomes]}
             for (workload, rate), outcomes in results.tailrace.items()

@@ -1,29 +1,19 @@
 """Starts the two peers of a transport, talks to them, and turns their answers into samples."""
 
-import json
 import os
-import select
 import shutil
-import signal
 import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from harness.process import Peer, PeerError, hear
 
 HERE = Path(__file__).parent
 START_TIMEOUT_S = 20.0
-REPLY_TIMEOUT_S = 12.0  # longer than a peer waits for a message, so that its own error is seen
 CALIBRATION_MESSAGES = 30_000
 MOST_MESSAGES = 5_000_000
-
-
-class PeerError(RuntimeError):
-    """A peer could not start, died, or does not answer."""
 
 
 @dataclass(frozen=True)
@@ -43,84 +33,6 @@ class Rate:
     per_s: float
     send_cpu_us: float
     receive_cpu_us: float
-
-
-class Peer:
-    """One peer process, spoken to line by line."""
-
-    def __init__(self, command: Sequence[str], folder: Path) -> None:
-        self._errors = Path(tempfile.mkdtemp(dir=folder)) / "stderr"
-        with self._errors.open("wb") as errors:
-            # A session of its own: Ctrl-C reaches the benchmark alone, which then ends its peers.
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                bufsize=0,
-                start_new_session=True,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            )
-        self._received = bytearray()
-
-    def tell(self, *words: object) -> None:
-        """Give a command."""
-        assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # its last words then say why
-            self._process.stdin.write(" ".join(map(str, words)).encode() + b"\n")
-
-    def ask(self, *words: object) -> dict[str, Any]:
-        """Give a command and return its answer."""
-        self.tell(*words)
-        return hear(self)[0]
-
-    def fileno(self) -> int:
-        """Return what to wait on for an answer."""
-        assert self._process.stdout is not None
-        return self._process.stdout.fileno()
-
-    def read(self) -> dict[str, Any] | None:
-        """Take what has arrived; return the answer once it is whole."""
-        chunk = os.read(self.fileno(), 1 << 20)
-        if not chunk:
-            raise PeerError(self._last_words())
-        self._received += chunk
-        if not chunk.endswith(b"\n"):
-            return None
-        answer: dict[str, Any] = json.loads(self._received)
-        self._received.clear()
-        return answer
-
-    def _last_words(self) -> str:
-        code = self._process.wait(timeout=5)
-        lines = self._errors.read_text(errors="replace").strip().splitlines()
-        return lines[-1] if lines else f"ended with code {code}"
-
-    def end(self) -> None:
-        """End the process: first by the end of its input, then by force."""
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
-        for number in (0, signal.SIGTERM, signal.SIGKILL):
-            self._process.send_signal(number)
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(timeout=1)
-                return
-
-
-def hear(*peers: Peer, timeout_s: float = REPLY_TIMEOUT_S) -> list[dict[str, Any]]:
-    """Return one answer of each peer, in this order; the first that has died ends the wait."""
-    answers: dict[Peer, dict[str, Any]] = {}
-    deadline = time.monotonic() + timeout_s
-    while len(answers) < len(peers):
-        waiting = [peer for peer in peers if peer not in answers]
-        ready = select.select(waiting, [], [], max(0.0, deadline - time.monotonic()))[0]
-        if not ready:
-            raise PeerError(f"no answer for {timeout_s:.0f} s")
-        for peer in ready:
-            if answer := peer.read():
-                answers[peer] = answer
-    return [answers[peer] for peer in peers]
 
 
 class Pair:

@@ -1,0 +1,146 @@
+"""What every benchmark's command does around its measurements."""
+
+import argparse
+import json
+import os
+import platform
+import signal
+import sys
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+NOISY_PERCENT = 5
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user asked for."""
+
+    quick: bool
+    rounds: int | None
+    out: Path
+
+
+class Benchmark(ABC):
+    """One run of a benchmark; `name` is that of its files."""
+
+    name: ClassVar[str]
+    description: ClassVar[str]
+    quick_help: ClassVar[str]
+
+    def __init__(self, options: Options, folder: Path, started: float) -> None:
+        self.options = options
+        self.folder = folder
+        self._started = started
+
+    def elapsed_s(self) -> float:
+        """The time since the command began."""
+        return time.monotonic() - self._started
+
+    def say(self, text: str) -> None:
+        """Show progress."""
+        print(f"[{self.elapsed_s():5.1f} s] {text}", file=sys.stderr, flush=True)
+
+    def warn_of_noise(self, background_percent: float) -> None:
+        """Say so if other programs use the machine."""
+        if background_percent > NOISY_PERCENT:
+            self.say(f"warning: other programs use {background_percent:.0f}% of this machine")
+
+    @abstractmethod
+    def measure(self) -> None:
+        """Do all of the plan, or as much as there is time for."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """End everything that was started; called once, however `measure` ended."""
+
+    @abstractmethod
+    def table(self) -> str:
+        """Everything that was measured, as text."""
+
+    @abstractmethod
+    def headline(self) -> dict[str, Any]:
+        """The figures that matter most, as JSON can hold them."""
+
+    @abstractmethod
+    def document(self, figures: dict[str, Any]) -> dict[str, Any]:
+        """Everything for the JSON file, with the headline in it."""
+
+    def draw(self, path: Path) -> bool:
+        """Write the figure, if this benchmark has one; ImportError if matplotlib is missing."""
+        return False
+
+
+def main(benchmark: type[Benchmark]) -> None:
+    """Measure, print the table, write the files, print the headline as the last line."""
+    started = time.monotonic()
+    parser = argparse.ArgumentParser(description=benchmark.description)
+    parser.add_argument("--quick", action="store_true", help=benchmark.quick_help)
+    parser.add_argument("--rounds", type=int, help="how often to repeat")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("build/bench"),
+        help=f"folder for {benchmark.name}.json and the figure",
+    )
+    options = Options(**vars(parser.parse_args()))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    options.out.mkdir(parents=True, exist_ok=True)
+
+    with tempfile.TemporaryDirectory(prefix="tailrace-bench-") as folder:
+        run = benchmark(options, Path(folder), started)
+        try:
+            run.measure()
+        except KeyboardInterrupt:
+            run.say("interrupted")
+            sys.exit(130)
+        finally:
+            # A second Ctrl-C must not leave processes behind.
+            interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
+            run.end()
+            signal.signal(signal.SIGINT, interrupt)
+
+    print(run.table())
+    figure = options.out / f"{benchmark.name}.png"
+    try:
+        if run.draw(figure):
+            print(f"Figure: {figure}")
+    except ImportError as error:
+        run.say(f"no figure: {error}")
+    figures = run.headline()
+    document = options.out / f"{benchmark.name}.json"
+    document.write_text(json.dumps(run.document(figures), indent=1) + "\n")
+    print(f"All figures: {document}\n")
+    print(json.dumps(figures))
+
+
+def machine() -> dict[str, Any]:
+    """What this machine is, for the JSON file."""
+    return {
+        "cpus": os.cpu_count(),
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+    }
+
+
+def processor_ticks() -> tuple[int, int]:
+    """The idle and the total time of all cores since the machine started."""
+    ticks = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    return ticks[3] + ticks[4], sum(ticks)
+
+
+def busy_percent(before: tuple[int, int]) -> float:
+    """How much of the machine has been in use since then."""
+    idle, total = (now - then for now, then in zip(processor_ticks(), before, strict=True))
+    return 100 * (1 - idle / total)
+
+
+def background_percent() -> float:
+    """What others use of this machine; to be asked before anything of ours runs."""
+    before = processor_ticks()
+    time.sleep(0.5)
+    return busy_percent(before)

@@ -28,6 +28,7 @@ the same plan everywhere.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from tailrace.graph.model import Graph
 from tailrace.plan.balance import Balance
@@ -45,6 +46,8 @@ BALANCE_FACTOR = 0.1
 SMALL = 24
 """Instances up to which a proof is tried."""
 PROOF_STEPS = 200_000
+EFFORT = 10_000_000
+"""A few seconds for 2,000 instances; small topologies end long before."""
 
 Price = Callable[[float], float]
 
@@ -59,7 +62,7 @@ def consolidate(
     published: bool = False,
     balance_factor: float = BALANCE_FACTOR,
     threshold: int | None = None,
-    steps: Steps | None = None,
+    effort: int = EFFORT,
 ) -> Plan:
     """Keep what communicates together: least traffic between nodes, then sockets, then workers.
 
@@ -67,56 +70,64 @@ def consolidate(
     the topology alone. Every node gets its share of the load within the balance factor, or as near
     as the single loads allow. `published` is the paper's algorithm without our additions.
     `threshold` is how many parents are left to split, by default enough for all nodes to choose.
+    `effort` bounds the search of each of the three levels, in steps.
     """
     known = measured_or_estimated(graph, profile, traffic)
-    steps = steps or Steps(20_000_000)
+    instances = list(range(len(known.loads)))
+    search = _Search(places, published, balance_factor, threshold, effort / len(instances))
     everyone = list(range(len(places)))
     by_node = _grouped(everyone, lambda place: places[place].node)
-    whole = known.weighted(None if published else _price(machine.other_node, machine))
+    to_node = known.weighted(None if published else _price(machine.other_node, machine))
+    place_of = [0] * len(instances)
+    if published:
+        for part, node in search.split(instances, to_node, by_node):
+            for turn, instance in enumerate(part):
+                place_of[instance] = node[turn % len(node)]
+    else:
+        farthest = machine.other_socket[-1] if machine.other_socket else machine.same_socket
+        to_socket = known.weighted(_price(farthest))
+        to_worker = known.weighted(_price(machine.same_socket))
+        for part, node in search.split(instances, to_node, by_node):
+            by_socket = _grouped(node, lambda place: places[place].socket)
+            for nearer, socket in search.split(part, to_socket, by_socket):
+                for last, (place,) in search.split(nearer, to_worker, [[p] for p in socket]):
+                    for instance in last:
+                        place_of[instance] = place
+    reason = _reason(known, place_of, places, profile, traffic is not None)
+    return plan_for(graph, places, place_of, scheduler="consolidate", reason=reason)
 
-    def parts_of(weighted: Weighted, capacities: list[float]) -> list[int]:
-        parents = threshold or max(64, 2 * len(capacities))
-        if published:
-            return assign(weighted, capacities, balance_factor, parents, steps)
-        found = best_split(weighted, capacities, balance_factor, parents, steps)
-        if weighted.size <= SMALL:
-            balance = Balance.of(weighted.loads, capacities, balance_factor)
-            found, _ = proven_split(weighted, balance, found, Steps(PROOF_STEPS))
-        return found
+
+@dataclass(frozen=True)
+class _Search:
+    places: tuple[Place, ...]
+    published: bool
+    balance_factor: float
+    threshold: int | None
+    steps_per_instance: float
 
     def split(
-        instances: list[int], weighted: Weighted, groups: list[list[int]]
+        self, instances: list[int], whole: Weighted, groups: list[list[int]]
     ) -> list[tuple[list[int], list[int]]]:
+        """Instances over groups of places: what each group gets, and the group."""
         if len(groups) == 1 or not instances:
             return [(instances, groups[0])]
-        capacities = [float(sum(places[place].cores for place in group)) for group in groups]
-        part_of = parts_of(weighted.only(instances), capacities)
+        capacities = [float(sum(self.places[p].cores for p in group)) for group in groups]
+        part_of = self._part_of(whole.only(instances), capacities)
         return [
             ([v for v, p in zip(instances, part_of, strict=True) if p == part], group)
             for part, group in enumerate(groups)
         ]
 
-    place_of = [0] * whole.size
-    to_socket = machine.other_socket[-1] if machine.other_socket else machine.same_socket
-    between_sockets = known.weighted(_price(to_socket))
-    between_workers = known.weighted(_price(machine.same_socket))
-    for instances, group in split(list(range(whole.size)), whole, by_node):
-        if published:
-            for turn, instance in enumerate(instances):
-                place_of[instance] = group[turn % len(group)]
-            continue
-        by_socket = _grouped(group, lambda place: places[place].socket)
-        for nearer, socket in split(instances, between_sockets, by_socket):
-            for last, worker in split(nearer, between_workers, [[place] for place in socket]):
-                for instance in last:
-                    place_of[instance] = worker[0]
-    return plan_for(
-        graph,
-        places,
-        place_of,
-        scheduler="consolidate",
-        reason=_reason(known, place_of, places, profile, traffic is not None),
-    )
+    def _part_of(self, graph: Weighted, capacities: list[float]) -> list[int]:
+        threshold = self.threshold or max(64, 2 * len(capacities))
+        steps = Steps(int(graph.size * self.steps_per_instance))
+        if self.published:
+            return assign(graph, capacities, self.balance_factor, threshold, steps)
+        found = best_split(graph, capacities, self.balance_factor, threshold, steps)
+        if graph.size <= SMALL:
+            balance = Balance.of(graph.loads, capacities, self.balance_factor)
+            found, _ = proven_split(graph, balance, found, Steps(PROOF_STEPS))
+        return found
 
 
 def _grouped(places: Sequence[int], key: Callable[[int], int]) -> list[list[int]]:

@@ -32,7 +32,7 @@ def proven_split(
     def search(depth: int, cut: float) -> None:
         nonlocal best, best_cut
         if depth == graph.size:
-            if balance.excess(load) == 0.0:
+            if cut < best_cut and balance.excess(load) == 0.0:
                 best, best_cut = part_of.copy(), cut
             return
         steps.take(graph.size)

@@ -50,7 +50,8 @@ class _Pass:
         self._part_of = part_of.copy()
         self._parts = len(balance.shares)
         self._load = carried(graph.loads, part_of, self._parts)
-        self._heaviest = max(graph.loads, default=0.0)
+        # One part too light and one too heavy, by no more than what a single move brings back.
+        self._mendable = 2 * max(graph.loads, default=0.0)
         self._free = set(range(graph.size))
         # What flows between a vertex and each part.
         self._pull = [[0.0] * self._parts for _ in range(graph.size)]
@@ -92,7 +93,7 @@ class _Pass:
                 if to == origin or gain < best_gain:
                     continue
                 harm = self._miss(origin, -load) + self._miss(to, load)
-                if harm <= self._heaviest and (gain > best_gain or harm < best_harm):
+                if harm <= self._mendable and (gain > best_gain or harm < best_harm):
                     best, best_gain, best_harm = (gain, vertex, to), gain, harm
         return best
 
@@ -109,7 +110,7 @@ class _Pass:
                 gain = pull[to] - here
                 if to == origin or (best is not None and gain <= best[0]):
                     continue
-                if leaving + self._miss(to, load) - missed[to] < -1e-9 * self._heaviest:
+                if leaving + self._miss(to, load) - missed[to] < -1e-9 * self._mendable:
                     best = (gain, vertex, to)
         return best
 

@@ -32,8 +32,8 @@ def traffic_aware(
 ) -> Plan:
     """Pairs of instances by descending traffic, put together while the load permits.
 
-    No node and no worker gets more than its share and the balance factor, except an instance that
-    would fit nowhere: it goes where most is free.
+    No node and no worker gets more than its share and the balance factor, unless by an instance
+    that fits nowhere: it goes where most is free. Nobody is guaranteed to get anything.
     """
     known = measured_or_estimated(graph, profile, traffic)
     whole = known.weighted()

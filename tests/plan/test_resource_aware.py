@@ -47,14 +47,25 @@ def test_plans_fit_and_are_the_same_every_time(setting: Setting) -> None:
     assert plan == resource_aware(*given_)
 
 
-def test_a_small_topology_stays_on_the_node_with_most_resources() -> None:
+def pairs(parallelism: int) -> Graph:
+    topology = tr.Topology("pairs")
+    source = topology.source([1], name="a", parallelism=parallelism)
+    source.shuffle().sink(print, name="b", parallelism=parallelism)
+    return topology.graph
+
+
+def test_the_first_goes_to_the_node_with_most_resources() -> None:
     places = (Place(0, 0, 2), Place(1, 0, 8))
-    topology = tr.Topology()
-    topology.source([1], name="a").shuffle().map(abs, name="b").shuffle().sink(print, name="c")
-    busy = {"a": 1000.0, "b": 100.0, "c": 100.0}
-    profile = Profile({name: OperatorProfile(Work(ns)) for name, ns in busy.items()})
-    plan = resource_aware(topology.graph, profile, cluster(2, 1, 8), places)
+    plan = resource_aware(pairs(2), Profile({}), cluster(2, 1, 8), places)
     assert plan.place_of[0] == 1
+
+
+def test_the_others_stay_near_it_while_there_is_room() -> None:
+    places = (Place(0, 0), Place(1, 0), Place(0, 0), Place(1, 0))
+    plan = resource_aware(pairs(2), Profile({}), cluster(2), places)
+    first, second, *others = breadth_first(pairs(2))
+    assert {places[plan.place_of[i]].node for i in (first, second)} == {0}
+    assert {places[plan.place_of[i]].node for i in others} == {1}
 
 
 def slow_memory(machine: Machine, bytes_per_s: float) -> Machine:
@@ -69,9 +80,7 @@ def slow_memory(machine: Machine, bytes_per_s: float) -> Machine:
 
 
 def test_memory_bandwidth_is_never_exceeded() -> None:
-    topology = tr.Topology()
-    topology.source([1], name="a", parallelism=4).shuffle().sink(print, name="b", parallelism=4)
-    graph = topology.graph
+    graph = pairs(4)
     hungry = Profile(
         {"a": OperatorProfile(Work(1000.0, memory_bytes=100.0)), "b": OperatorProfile(Work(1000.0))}
     )
@@ -88,8 +97,6 @@ def test_memory_bandwidth_is_never_exceeded() -> None:
 
 
 def test_cores_are_kept_while_some_have_enough_left() -> None:
-    topology = tr.Topology()
-    topology.source([1], name="a", parallelism=4).shuffle().sink(print, name="b", parallelism=4)
     machine = cluster(2, 1, 4)
-    plan = resource_aware(topology.graph, Profile({}), machine, machine.workers())
+    plan = resource_aware(pairs(4), Profile({}), machine, machine.workers())
     assert set(Counter(plan.place_of).values()) == {1}

@@ -66,8 +66,9 @@ def test_a_split_goes_on_where_nothing_is_connected() -> None:
 
 
 def test_the_nearest_split_is_taken_when_none_is_within_the_factor() -> None:
-    lopsided = Weighted.of([5.0, 1.0, 1.0], [(0, 1, 1.0), (1, 2, 1.0)])
-    assert split_in_two(lopsided, 0.5, 0.01, unlimited()) in ({0}, {1, 2})
+    lopsided = Weighted.of([3.0, 4.0, 2.0], [(0, 1, 1.0), (1, 2, 3.0)])
+    # {1, 2} would cut less, but has 6 of 9.
+    assert split_in_two(lopsided, 0.5, 0.05, unlimited()) == {0, 2}
 
 
 def test_nodes_get_load_by_their_number_of_workers() -> None:

@@ -46,6 +46,12 @@ def test_a_pair_already_placed_may_move_together() -> None:
     assert part_of[1] == part_of[2] == part_of[3] != part_of[0] == part_of[4]
 
 
+def test_what_a_pair_exchanges_counts_once() -> None:
+    triangle = Weighted.of([1.0] * 3, [(0, 2, 4.0), (1, 2, 3.0), (0, 1, 1.0)])
+    part_of = put_together(triangle, Balance.of(triangle.loads, [1.0, 1.0], 0.3))
+    assert part_of[0] == part_of[2] != part_of[1]
+
+
 def test_pipelines_are_kept_whole() -> None:
     machine = cluster(2, 1, 2)
     graph, nothing = pipelines(4), Profile({})

@@ -1,6 +1,7 @@
 """Small random weighted graphs, and what the best split of one is."""
 
 import itertools
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -47,6 +48,23 @@ def cases(draw: st.DrawFn) -> Case:
         draw(st.sampled_from([0.05, 0.1, 0.3])),
         draw(st.sampled_from([3, 64])),
     )
+
+
+def some_case(seed: int) -> Case:
+    """A case that is the same for the same seed."""
+    chance = random.Random(seed)
+    workers = tuple(chance.randint(1, 4) for _ in range(chance.choice([2, 2, 3])))
+    size = chance.randint(4, 9 if len(workers) == 2 else 7)
+    density = chance.choice([0.3, 0.6, 1.0])
+    heavy = chance.choice([1, 1, 5])
+    edges = [
+        (a, b, float(chance.randint(1, 9)))
+        for a in range(size)
+        for b in range(a)
+        if chance.random() < density
+    ]
+    loads = [float(chance.randint(1, heavy)) for _ in range(size)]
+    return Case(Weighted.of(loads, edges), workers, 0.1, chance.choice([4, 64]))
 
 
 def least_cut(graph: Weighted, balance: Balance) -> float:

@@ -14,8 +14,11 @@ from tailrace.plan.consolidate import BALANCE_FACTOR, consolidate
 from tailrace.plan.machine import Cost, Crossing, Machine, Place, cluster
 from tailrace.plan.plan import Plan, check, plan_for
 from tailrace.plan.profile import OperatorProfile, Profile, Work
+from tailrace.plan.refine import best_split
 from tailrace.plan.scheduler import Scheduler
 from tailrace.plan.traffic import Traffic, estimate, locality
+from tailrace.plan.weighted import Steps
+from tests.plan.graphs import least_cut, some_case
 from tests.plan.topologies import Setting, pipelines, settings_of_schedulers
 
 ALONE = Profile({})
@@ -134,20 +137,45 @@ def test_measured_load_counts() -> None:
     assert len(set(plan.place_of[1:])) == 1
 
 
-def test_large_records_stay_together_rather_than_many_small_ones() -> None:
+PER_BYTE = Crossing(Cost(byte_ns=1.0))
+
+
+@pytest.mark.parametrize(
+    "machine",
+    [
+        cluster(2, 1, 1, other_node=PER_BYTE),
+        cluster(1, 2, 1, other_socket=PER_BYTE),
+        cluster(1, 1, 2, same_socket=PER_BYTE),
+    ],
+    ids=["nodes", "sockets", "workers"],
+)
+def test_few_large_records_stay_rather_than_many_small_ones(machine: Machine) -> None:
     topology = tr.Topology("sizes")
-    small = topology.source([1], name="small")
-    large = topology.source([2], name="large")
-    small.shuffle().map(abs, name="hub").shuffle().sink(print, name="sink")
-    large.shuffle().sink(print, name="large sink")
-    graph = topology.graph
-    operators = {o.name: OperatorProfile(Work(1000.0)) for o in graph.operators}
-    operators["hub"] = OperatorProfile(Work(1000.0, {"main": 0.5}), {"main": 10_000.0})
-    per_byte = Crossing(Cost(byte_ns=1.0))
-    machine = cluster(2, 1, 1, other_node=per_byte)
-    plan = consolidate(graph, Profile(operators), machine, machine.workers())
-    names = [name for chain in plan.chains for name in chain]
-    assert plan.place_of[names.index("hub")] == plan.place_of[names.index("sink")]
+    stream = topology.source([1], name="0")
+    for name in "12":
+        stream = stream.shuffle().map(abs, name=name)
+    stream.shuffle().sink(print, name="3")
+    large = OperatorProfile(Work(1000.0), {"main": 10_000.0})
+    profile = Profile({**{name: OperatorProfile(Work(1000.0)) for name in "0123"}, "1": large})
+    plan = consolidate(topology.graph, profile, machine, machine.workers())
+    # Between 0 and 1 and between 2 and 3 there are twice as many records as between 1 and 2.
+    assert plan.place_of[1] == plan.place_of[2] != plan.place_of[0] == plan.place_of[3]
+
+
+def test_a_few_instances_get_the_best_split_there_is() -> None:
+    # The search alone cuts more here.
+    case = some_case(421)
+    graph, balance = case.graph, case.balance
+    searched = best_split(graph, case.capacities, BALANCE_FACTOR, 64, Steps(10**7))
+    assert graph.cut(searched) > least_cut(graph, balance)
+
+    topology = tr.Topology("measured")
+    topology.source([1], parallelism=graph.size).sink(print)
+    records = {(v, u): f for v, near in enumerate(graph.flows) for u, f in near.items() if v < u}
+    measured = Traffic(graph.loads, records, records)
+    places = tuple(Place(node, 0) for node, n in enumerate(case.workers) for _ in range(n))
+    plan = consolidate(topology.graph, ALONE, cluster(3), places, traffic=measured)
+    assert graph.cut([places[place].node for place in plan.place_of]) == least_cut(graph, balance)
 
 
 def internode_fraction(scheduler: Scheduler, graph: Graph, nodes: int) -> float:

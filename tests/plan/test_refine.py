@@ -1,7 +1,5 @@
 """Splits against exhaustive search: balanced always, the best nearly always, proven where small."""
 
-import random
-
 from hypothesis import given, settings
 
 from tailrace.plan.balance import Balance, carried, deal_by_load
@@ -9,7 +7,7 @@ from tailrace.plan.exact import proven_split
 from tailrace.plan.refine import best_split, quality, refine
 from tailrace.plan.split import assign
 from tailrace.plan.weighted import Steps, Weighted
-from tests.plan.graphs import Case, cases, least_cut, within
+from tests.plan.graphs import Case, cases, least_cut, some_case, within
 
 EFFORT = 2_000_000
 
@@ -59,22 +57,6 @@ def test_refining_never_makes_a_split_worse(case: Case) -> None:
     assert after <= before
 
 
-def some_case(seed: int) -> Case:
-    chance = random.Random(seed)
-    workers = tuple(chance.randint(1, 4) for _ in range(chance.choice([2, 2, 3])))
-    size = chance.randint(4, 9 if len(workers) == 2 else 7)
-    density = chance.choice([0.3, 0.6, 1.0])
-    heavy = chance.choice([1, 1, 5])
-    edges = [
-        (a, b, float(chance.randint(1, 9)))
-        for a in range(size)
-        for b in range(a)
-        if chance.random() < density
-    ]
-    loads = [float(chance.randint(1, heavy)) for _ in range(size)]
-    return Case(Weighted.of(loads, edges), workers, 0.1, chance.choice([4, 64]))
-
-
 def test_without_a_proof_the_search_finds_the_best_split_of_nearly_all_small_graphs() -> None:
     equal, worst = 0, 1.0
     for case in map(some_case, range(500)):
@@ -82,7 +64,7 @@ def test_without_a_proof_the_search_finds_the_best_split_of_nearly_all_small_gra
         best = least_cut(case.graph, case.balance)
         equal += cut <= best + 1e-6
         worst = max(worst, cut / best if best else 1.0 + cut)
-    # Measured: 486 of 500, and 1.39 times the best at worst.
+    # Measured: 491 of 500, and 1.39 times the best at worst.
     assert equal >= 0.95 * 500
     assert worst <= 2.0
 

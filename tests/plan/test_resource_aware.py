@@ -56,7 +56,7 @@ def pairs(parallelism: int) -> Graph:
 
 def test_the_first_goes_to_the_node_with_most_resources() -> None:
     places = (Place(0, 0, 2), Place(1, 0, 8))
-    plan = resource_aware(pairs(2), Profile({}), cluster(2, 1, 8), places)
+    plan = resource_aware(pairs(5), Profile({}), cluster(2, 1, 8), places)
     assert plan.place_of[0] == 1
 
 

@@ -7,6 +7,7 @@ when less flow is cut. Nothing here ever makes a split worse in that order.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import permutations
 from math import inf
 
 from tailrace.plan.balance import Balance, carried, deal_by_load
@@ -17,6 +18,8 @@ _PATIENCE = 60
 """Moves that a pass goes on without having got better than at its best."""
 _KEPT = 4
 """Splits of the top level that are followed down."""
+_FEW = 4
+"""Parts that are filled in all their orders."""
 
 
 def quality(graph: Weighted, balance: Balance, part_of: Sequence[int]) -> tuple[float, float]:
@@ -190,9 +193,8 @@ def _grow(graph: Weighted, start: int) -> list[int]:
 
 
 def _fill(graph: Weighted, order: Sequence[int], shares: Sequence[float]) -> Iterator[list[int]]:
-    """Parts filled one after the other in this order of the vertices, first to last and back."""
-    parts = range(len(shares))
-    for sequence in [parts, parts[::-1]] if len(set(shares)) > 1 else [parts]:
+    """Parts filled one after the other in this order of the vertices."""
+    for sequence in _sequences(shares):
         part_of = [sequence[-1]] * graph.size
         remaining = iter(sequence[:-1])
         part = next(remaining, None)
@@ -206,3 +208,10 @@ def _fill(graph: Weighted, order: Sequence[int], shares: Sequence[float]) -> Ite
             part_of[vertex] = part
             load += graph.loads[vertex]
         yield part_of
+
+
+def _sequences(shares: Sequence[float]) -> list[tuple[int, ...]]:
+    """The ways to go through the parts: all that differ, or of many parts there and back."""
+    parts = tuple(range(len(shares)))
+    ways = permutations(parts) if len(parts) <= _FEW else (parts, parts[::-1])
+    return list({tuple(shares[p] for p in way): way for way in ways}.values())

@@ -14,8 +14,8 @@ from tailrace.plan.consolidate import BALANCE_FACTOR, consolidate
 from tailrace.plan.machine import Cost, Crossing, Machine, Place, cluster
 from tailrace.plan.plan import Plan, check, plan_for
 from tailrace.plan.profile import OperatorProfile, Profile, Work
-from tailrace.plan.refine import best_split
 from tailrace.plan.scheduler import Scheduler
+from tailrace.plan.split_refine import best_split
 from tailrace.plan.traffic import Traffic, estimate, locality
 from tailrace.plan.weighted import Steps
 from tests.plan.graphs import least_cut, some_case

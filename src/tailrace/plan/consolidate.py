@@ -32,12 +32,12 @@ from dataclasses import dataclass
 
 from tailrace.graph.model import Graph
 from tailrace.plan.balance import Balance
-from tailrace.plan.exact import proven_split
 from tailrace.plan.machine import Crossing, Machine, Place
 from tailrace.plan.plan import Plan, plan_for
 from tailrace.plan.profile import Profile
-from tailrace.plan.refine import best_split
 from tailrace.plan.split import assign
+from tailrace.plan.split_exact import proven_split
+from tailrace.plan.split_refine import best_split
 from tailrace.plan.traffic import Traffic, locality, measured_or_estimated
 from tailrace.plan.weighted import Steps, Weighted
 

@@ -3,9 +3,9 @@
 from hypothesis import given, settings
 
 from tailrace.plan.balance import Balance, carried, deal_by_load
-from tailrace.plan.exact import proven_split
-from tailrace.plan.refine import best_split, quality, refine
 from tailrace.plan.split import assign
+from tailrace.plan.split_exact import proven_split
+from tailrace.plan.split_refine import best_split, quality, refine
 from tailrace.plan.weighted import Steps, Weighted
 from tests.plan.graphs import Case, cases, least_cut, some_case, within
 

@@ -158,7 +158,7 @@ def test_few_large_records_stay_rather_than_many_small_ones(machine: Machine) ->
     large = OperatorProfile(Work(1000.0), {"main": 10_000.0})
     profile = Profile({**{name: OperatorProfile(Work(1000.0)) for name in "0123"}, "1": large})
     plan = consolidate(topology.graph, profile, machine, machine.workers())
-    # Between 0 and 1 and between 2 and 3 there are twice as many records as between 1 and 2.
+    # Twice as many records cross as if 1 and 2 were parted, but only small ones.
     assert plan.place_of[1] == plan.place_of[2] != plan.place_of[0] == plan.place_of[3]
 
 

@@ -21,8 +21,9 @@ Ours, the default:
   knows, and not by the number of records alone.
 
 It is never worse than the paper's: not farther from the balance over the nodes, and if equally far,
-no more traffic between nodes. How long it searches is counted in steps, so the same input gives
-the same plan everywhere.
+no more traffic between nodes, weighed so. The balance has two sides, as in the paper: a scheduler
+that may leave nodes nearly idle can cut less. How long it searches is counted in steps, so the same
+input gives the same plan everywhere.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Who runs where: machine, profile, performance model, plans, one file per scheduler. No I/O."""

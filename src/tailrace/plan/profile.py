@@ -1,0 +1,125 @@
+"""What operators cost and do: time and memory per record, record sizes, selectivities."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tailrace.graph.model import MAIN, Stream
+
+
+def origin(stream: Stream) -> str:
+    """What a profile calls an input: the producer, and its output if it is not the main one."""
+    return stream.source if stream.output == MAIN else f"{stream.source}[{stream.output}]"
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one record of input takes and makes."""
+
+    execute_ns: float
+    """The time that the model counts with: the median, unless another percentile was chosen."""
+    selectivity: Mapping[str, float] = field(default_factory=dict)
+    """Records out per record in, by output. An output that is not named has 1."""
+    memory_bytes: float = 0.0
+    """Read from and written to memory."""
+    percentiles_ns: Mapping[int, float] = field(default_factory=dict)
+    """The spread of the time, as far as it was measured: percentile -> time."""
+
+
+@dataclass(frozen=True)
+class OperatorProfile:
+    """An operator: its work for a record, where that depends on the input also by input.
+
+    A source's input is what it emits: `execute_ns` is per emitted record.
+    """
+
+    work: Work
+    record_bytes: Mapping[str, float] = field(default_factory=dict)
+    """The size of a record, by output. An output that is not named has `DEFAULT_RECORD_BYTES`."""
+    by_input: Mapping[str, Work] = field(default_factory=dict)
+    """For inputs, by their `origin`, whose work differs from `work`."""
+
+    def work_for(self, input_: str | None) -> Work:
+        """The work for a record of an input; None for what a source emits."""
+        return self.work if input_ is None else self.by_input.get(input_, self.work)
+
+    def bytes_of(self, output: str) -> float:
+        """The size of a record of an output."""
+        return self.record_bytes.get(output, DEFAULT_RECORD_BYTES)
+
+
+DEFAULT_RECORD_BYTES = 100.0
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The profiles of a topology's operators, by name."""
+
+    operators: Mapping[str, OperatorProfile]
+    note: str = ""
+    """Where it comes from."""
+
+    def of(self, operator: str) -> OperatorProfile:
+        """The profile of an operator."""
+        if operator not in self.operators:
+            raise KeyError(
+                f"the profile has no operator {operator!r}; it has {list(self.operators)}"
+            )
+        return self.operators[operator]
+
+    def at(self, percentile: int) -> Profile:
+        """The same with every time taken at that percentile, where it was measured."""
+
+        def work(values: Work) -> Work:
+            ns = values.percentiles_ns.get(percentile, values.execute_ns)
+            return replace(values, execute_ns=ns)
+
+        return replace(
+            self,
+            operators={
+                name: replace(
+                    profile,
+                    work=work(profile.work),
+                    by_input={key: work(values) for key, values in profile.by_input.items()},
+                )
+                for name, profile in self.operators.items()
+            },
+        )
+
+    def save(self, path: Path | str) -> None:
+        """Write as JSON that people can read and edit."""
+        Path(path).write_text(json.dumps(profile_to_json(self), indent=2) + "\n")
+
+    @staticmethod
+    def load(path: Path | str) -> Profile:
+        """Read what `save` wrote."""
+        return profile_from_json(json.loads(Path(path).read_text()))
+
+
+def profile_to_json(profile: Profile) -> dict[str, Any]:
+    """The profile as plain JSON values."""
+    return asdict(profile)
+
+
+def profile_from_json(saved: Mapping[str, Any]) -> Profile:
+    """The profile that `profile_to_json` made them of."""
+
+    def work(values: Mapping[str, Any]) -> Work:
+        percentiles = {int(key): ns for key, ns in values.get("percentiles_ns", {}).items()}
+        return Work(**{**values, "percentiles_ns": percentiles})
+
+    return Profile(
+        {
+            name: OperatorProfile(
+                work(values["work"]),
+                values.get("record_bytes", {}),
+                {key: work(inner) for key, inner in values.get("by_input", {}).items()},
+            )
+            for name, values in saved["operators"].items()
+        },
+        saved.get("note", ""),
+    )

@@ -1,0 +1,43 @@
+"""Profiles: what is not named has defaults, percentiles can be chosen, files come back."""
+
+from pathlib import Path
+
+import pytest
+
+from tailrace.graph.model import Grouping, Rule, Stream
+from tailrace.plan.profile import OperatorProfile, Profile, Work, origin
+
+TOLLS = OperatorProfile(
+    Work(100.0, {"main": 1.0}, percentiles_ns={5: 90.0, 50: 100.0, 95: 150.0}),
+    {"main": 64.0},
+    {"accidents": Work(20.0, {"main": 0.0}, memory_bytes=8)},
+)
+
+
+def test_the_work_depends_on_the_input_where_the_profile_says_so() -> None:
+    assert TOLLS.work_for("accidents").execute_ns == 20
+    assert TOLLS.work_for("reports").execute_ns == 100
+    assert TOLLS.work_for(None).execute_ns == 100
+
+
+def test_an_input_is_called_by_its_producer_and_side_output() -> None:
+    shuffle = Grouping(Rule.SHUFFLE)
+    assert origin(Stream("a", "b", shuffle)) == "a"
+    assert origin(Stream("a", "b", shuffle, output="late")) == "a[late]"
+
+
+def test_another_percentile_can_be_chosen() -> None:
+    slow = Profile({"tolls": TOLLS}).at(95).of("tolls")
+    assert slow.work.execute_ns == 150
+    assert slow.by_input["accidents"].execute_ns == 20
+
+
+def test_a_profile_comes_back_from_its_file(tmp_path: Path) -> None:
+    profile = Profile({"tolls": TOLLS}, note="by hand")
+    profile.save(tmp_path / "profile.json")
+    assert Profile.load(tmp_path / "profile.json") == profile
+
+
+def test_an_operator_without_a_profile_is_named() -> None:
+    with pytest.raises(KeyError, match="no operator 'sink'; it has \\['tolls'\\]"):
+        Profile({"tolls": TOLLS}).of("sink")

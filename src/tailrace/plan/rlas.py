@@ -25,7 +25,7 @@ from tailrace.plan.branch_and_bound import Effort, Search, Solution
 from tailrace.plan.flow import Flow, flow_of
 from tailrace.plan.layout import Layout, layout_of, layout_of_plan
 from tailrace.plan.machine import FREE, Crossing, Machine, Place, total_cores
-from tailrace.plan.model import loads, predict, source_rates
+from tailrace.plan.model import loads, predict, resource_uses, source_rates
 from tailrace.plan.plan import Plan, plan_for, with_parallelism
 from tailrace.plan.profile import Profile
 from tailrace.plan.refine import refine, search_to_the_end
@@ -216,8 +216,10 @@ def _bottleneck(flow: Flow, counts: list[list[int]], free: list[int]) -> tuple[i
         if k in free and ratio > 1 + 1e-6:
             # The paper adds ceil(ratio); many instances need more to make up for it at once.
             return k, max(ceil(ratio), ceil(sum(counts[k]) * (ratio - 1)))
+    crowded = max(resource_uses(flow, unit), key=lambda use: use.used)
     slowest = [k for k in sources if k in free]
-    if slowest:
+    if slowest and crowded.used <= max(uses.values()):
         return max(slowest, key=uses.__getitem__), 1
+    # Instances do not fit beside each other: finer ones may.
     heaviest = max(free, key=uses.__getitem__, default=None)
     return None if heaviest is None else (heaviest, 1)

@@ -84,6 +84,23 @@ def test_a_search_without_effort_still_gives_a_placement() -> None:
     assert [sum(row) for row in found.counts] == [3, 3, 9, 20, 5]
 
 
+def test_a_thousand_instances_are_placed_in_larger_blocks() -> None:
+    line = graph([("a", "b", Rule.SHUFFLE)])
+    machine = cluster(1, cores=4)
+    flow = flow_of(line, profile({"a": 100, "b": 100}), machine, machine.workers())
+    found = Solution()
+    Search(Layout(flow, [500, 1500]), 1, Effort(0), found, exact=False).run()
+    assert found.counts is not None
+    assert [sum(row) for row in found.counts] == [500, 1500]
+
+
+def test_a_topology_that_costs_nothing_cannot_be_planned() -> None:
+    line = graph([("a", "b", Rule.SHUFFLE)])
+    machine = cluster(1, cores=4)
+    with pytest.raises(ValueError, match="'small' costs nothing by this profile"):
+        rlas(line, profile({"a": 0, "b": 0}), machine, machine.workers())
+
+
 def test_the_same_arguments_give_the_same_plan() -> None:
     topology, times = fraud_detection()
     machine = server_a(sockets=2)

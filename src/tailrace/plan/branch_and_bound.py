@@ -19,6 +19,7 @@ from tailrace.plan.layout import Layout, twins
 CLOSE = 1 - 1e-9
 """A bound must be better than the best by more than rounding."""
 
+MOST_BLOCKS = 300
 Step = tuple[int, int, int]
 """Part, place, instances."""
 
@@ -53,8 +54,9 @@ class Search:
         self, layout: Layout, compression: int, effort: Effort, solution: Solution, exact: bool
     ) -> None:
         self.layout = layout
-        # A block must have a chance to fit into a place.
-        self.compression = min(compression, max(place.cores for place in layout.flow.places))
+        # A block must have a chance to fit into a place, and the tree must not become too deep.
+        roomy = min(compression, max(place.cores for place in layout.flow.places))
+        self.compression = max(roomy, -(-sum(layout.sizes) // MOST_BLOCKS))
         self.effort = effort
         self.solution = solution
         self.exact = exact

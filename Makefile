@@ -69,6 +69,7 @@ sanitize:
 bench: setup
 	$(BIN)/python bench/ipc.py
 	$(BIN)/python bench/engine.py
+	$(BIN)/python bench/planner.py
 
 # For a short run: make bench-peers OPTIONS=--quick
 bench-peers: setup java

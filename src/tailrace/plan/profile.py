@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tailrace.graph.model import MAIN, Stream
+from tailrace.graph.model import DEAD_LETTERS, MAIN, Stream
 
 
 def origin(stream: Stream) -> str:
@@ -23,11 +23,15 @@ class Work:
     execute_ns: float
     """The time that the model counts with: the median, unless another percentile was chosen."""
     selectivity: Mapping[str, float] = field(default_factory=dict)
-    """Records out per record in, by output. An output that is not named has 1."""
+    """Records out per record in, by output. What is not named has 1, dead letters 0."""
     memory_bytes: float = 0.0
     """Read from and written to memory."""
     percentiles_ns: Mapping[int, float] = field(default_factory=dict)
     """The spread of the time, as far as it was measured: percentile -> time."""
+
+    def records(self, output: str) -> float:
+        """Records that leave by an output for each record of input."""
+        return self.selectivity.get(output, 0.0 if output == DEAD_LETTERS else 1.0)
 
 
 @dataclass(frozen=True)

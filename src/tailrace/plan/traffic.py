@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tailrace.graph.expand import chains
-from tailrace.graph.model import DEAD_LETTERS, Graph, Operator, Rule
+from tailrace.graph.model import Graph, Operator, Rule
 from tailrace.graph.validate import order
 from tailrace.plan.machine import Place
 from tailrace.plan.plan import PlanError
@@ -73,7 +73,7 @@ def estimate(graph: Graph, profile: Profile) -> Traffic:
                 loads[first[name] + index] += rate * work.execute_ns * 1e-9
                 memory[first[name] + index] += rate * work.memory_bytes
                 for output, leaving in out.items():
-                    leaving[index] += rate * _records_out(work, output)
+                    leaving[index] += rate * work.records(output)
         for stream in graph.out_of(name):
             target = graph.operator(stream.target)
             size = profile.of(name).bytes_of(stream.output) if known else DEFAULT_RECORD_BYTES
@@ -88,10 +88,6 @@ def estimate(graph: Graph, profile: Profile) -> Traffic:
             arriving[stream.target].append((origin(stream), received))
     busy = loads if known else [1.0] * instances
     return Traffic(tuple(busy), dict(records), dict(sizes), tuple(memory))
-
-
-def _records_out(work: Work, output: str) -> float:
-    return work.selectivity.get(output, 0.0 if output == DEAD_LETTERS else 1.0)
 
 
 def _receivers(rule: Rule, sender: int, target: Operator) -> list[tuple[int, float]]:

@@ -1,0 +1,214 @@
+"""How records flow: what a chain makes of a record, and which instances are alike.
+
+Shuffling and keys spread a stream evenly, so instances of a chain in the same place have the same
+rate and the same cost. The model and the searches therefore count instances per place and never
+look at single ones. A chain whose instances are not alike (the first of a global grouping, the
+ends of a forwarded stream that is not fused) is cut into parts whose instances are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from tailrace.graph.expand import Chain, chains
+from tailrace.graph.model import Graph, Rule, Stream
+from tailrace.plan.machine import Machine, Place
+from tailrace.plan.plan import Plan, apply
+from tailrace.plan.profile import Profile, origin
+
+Counts = Sequence[Sequence[int]]
+"""`counts[part][place]`: how many instances of a part run there."""
+Matrix = tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True)
+class Reaction:
+    """What a chain takes and makes for one record of one input (BriskStream's equation 6)."""
+
+    cpu_ns: float
+    memory_bytes: float
+    sunk: float
+    """Records that reach sinks of the chain."""
+    out: Mapping[tuple[str, str], float]
+    """Records that leave it, by operator and output."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Instances of a chain that are alike."""
+
+    chain: int
+    instances: range
+    source: Reaction | None
+    """For each record that a source emits; None for other chains."""
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A stream between two parts."""
+
+    stream: Stream
+    sender: int
+    receiver: int
+    rule: Rule
+    reaction: Reaction
+    record_bytes: float
+    send_ns: Matrix
+    receive_ns: Matrix
+    """By the sender's and the receiver's place."""
+
+
+@dataclass(frozen=True)
+class Flow:
+    """A topology on places: parts in the order of the streams, and the edges between them."""
+
+    graph: Graph
+    machine: Machine
+    places: tuple[Place, ...]
+    chains: tuple[Chain, ...]
+    parts: tuple[Part, ...]
+    edges: tuple[Edge, ...]
+
+    @cached_property
+    def into(self) -> list[list[int]]:
+        """The edges that end at each part."""
+        return [
+            [e for e, edge in enumerate(self.edges) if edge.receiver == k]
+            for k in range(len(self.parts))
+        ]
+
+    @cached_property
+    def out_of(self) -> list[list[int]]:
+        """The edges that start at each part."""
+        return [
+            [e for e, edge in enumerate(self.edges) if edge.sender == k]
+            for k in range(len(self.parts))
+        ]
+
+    @cached_property
+    def siblings(self) -> list[list[int]]:
+        """For each part the parts of its chain, itself included."""
+        return [
+            [j for j, other in enumerate(self.parts) if other.chain == part.chain]
+            for part in self.parts
+        ]
+
+    @cached_property
+    def has_local(self) -> bool:
+        """Whether a stream prefers receivers of the same place, so that rates depend on places."""
+        return any(edge.rule is Rule.LOCAL_OR_SHUFFLE for edge in self.edges)
+
+    def counts(self, place_of: Sequence[int]) -> list[list[int]]:
+        """Instances per part and place."""
+        counts = [[0] * len(self.places) for _ in self.parts]
+        for row, part in zip(counts, self.parts, strict=True):
+            for instance in part.instances:
+                row[place_of[instance]] += 1
+        return counts
+
+    def shares(self, edge: Edge, sizes: Sequence[int]) -> float:
+        """Of each record that the sender puts on the stream, how many the receiving part gets."""
+        if edge.rule in (Rule.FORWARD, Rule.GLOBAL):
+            return 1.0
+        if edge.rule is Rule.ALL:
+            return float(sizes[edge.receiver])
+        return self.fraction(edge.receiver, sizes)
+
+    def fraction(self, part: int, sizes: Sequence[int]) -> float:
+        """How many of its chain's instances a part has."""
+        return sizes[part] / sum(sizes[k] for k in self.siblings[part])
+
+
+def reaction(graph: Graph, profile: Profile, chain: Chain, entering: Stream | None) -> Reaction:
+    """What a chain does with one record that enters its first operator."""
+    cpu_ns = memory_bytes = sunk = 0.0
+    out: dict[tuple[str, str], float] = {}
+    arriving = {chain.operators[0]: (1.0, None if entering is None else origin(entering))}
+    for name in chain.operators:
+        rate, input_ = arriving[name]
+        work = profile.of(name).work_for(input_)
+        cpu_ns += rate * work.execute_ns
+        memory_bytes += rate * work.memory_bytes
+        leaving = graph.out_of(name)
+        if not leaving:
+            sunk += rate
+        for stream in leaving:
+            records = rate * work.records(stream.output)
+            if stream.target in chain.operators:
+                arriving[stream.target] = (records, origin(stream))
+            else:
+                out[name, stream.output] = records
+    return Reaction(cpu_ns, memory_bytes, sunk, out)
+
+
+def flow_of(graph: Graph, profile: Profile, machine: Machine, places: Sequence[Place]) -> Flow:
+    """The flow of a graph as it is: its parallelism, its chains."""
+    places = tuple(places)
+    chained = chains(graph)
+    chain_of = {name: c for c, chain in enumerate(chained) for name in chain.operators}
+    single, first_apart = set(), set()
+    outer = [s for s in graph.streams if chain_of[s.source] != chain_of[s.target]]
+    for stream in outer:
+        if stream.grouping.rule is Rule.FORWARD:
+            single |= {chain_of[stream.source], chain_of[stream.target]}
+        if stream.grouping.rule is Rule.GLOBAL:
+            first_apart.add(chain_of[stream.target])
+
+    parts: list[Part] = []
+    parts_of: list[list[int]] = []
+    for c, chain in enumerate(chained):
+        ids = chain.instances
+        cuts = [ids]
+        if c in single:
+            cuts = [range(i, i + 1) for i in ids]
+        elif c in first_apart and len(ids) > 1:
+            cuts = [ids[:1], ids[1:]]
+        is_source = graph.operator(chain.operators[0]).is_source
+        source = reaction(graph, profile, chain, None) if is_source else None
+        parts_of.append(list(range(len(parts), len(parts) + len(cuts))))
+        parts += [Part(c, cut, source) for cut in cuts]
+
+    costs: dict[float, tuple[Matrix, Matrix]] = {}
+    edges = []
+    for stream in outer:
+        target = chained[chain_of[stream.target]]
+        size = profile.of(stream.source).bytes_of(stream.output)
+        if size not in costs:
+            costs[size] = _crossing_costs(machine, places, size)
+        for a in parts_of[chain_of[stream.source]]:
+            receivers = parts_of[chain_of[stream.target]]
+            if stream.grouping.rule is Rule.GLOBAL:
+                receivers = receivers[:1]
+            elif stream.grouping.rule is Rule.FORWARD:
+                index = parts_of[chain_of[stream.source]].index(a)
+                receivers = receivers[index : index + 1]
+            edges += [
+                Edge(
+                    stream,
+                    a,
+                    b,
+                    stream.grouping.rule,
+                    reaction(graph, profile, target, stream),
+                    size,
+                    *costs[size],
+                )
+                for b in receivers
+            ]
+    return Flow(graph, machine, places, tuple(chained), tuple(parts), tuple(edges))
+
+
+def flow_of_plan(graph: Graph, plan: Plan, profile: Profile, machine: Machine) -> Flow:
+    """The flow of a graph as a plan wants it."""
+    return flow_of(apply(plan, graph), profile, machine, plan.places)
+
+
+def _crossing_costs(
+    machine: Machine, places: tuple[Place, ...], record_bytes: float
+) -> tuple[Matrix, Matrix]:
+    everywhere = range(len(places))
+    crossings = [[machine.crossing(p, q, places) for q in everywhere] for p in everywhere]
+    send = tuple(tuple(c.sender.ns(record_bytes) for c in row) for row in crossings)
+    receive = tuple(tuple(c.receiver.ns(record_bytes) for c in row) for row in crossings)
+    return send, receive

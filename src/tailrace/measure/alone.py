@@ -1,0 +1,278 @@
+"""One operator alone: fed batch by batch, timed, and its outputs kept.
+
+It runs as in a worker, in an instance with its guard, routers and outlets; only what it reads from
+and sends to is not there. Streams by key are dealt to two receivers, so that dealing is in the
+producer's time; what it takes to carry records on is not: the machine's costs have that.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from tailrace.graph.model import Graph, Grouping, Operator, Record, Rule, Stream
+from tailrace.graph.wiring import Wiring, wire
+from tailrace.runtime.core import Core, Limits
+from tailrace.runtime.outlet import Item, Marker
+from tailrace.runtime.source import Sink, SinkLogic, SourceLogic
+
+DEALT = (Rule.KEY, Rule.PARTIAL_KEY, Rule.CUSTOM)
+RECEIVERS = 2
+"""That dealt streams are dealt to."""
+_LIMITS = Limits(window_records=sys.maxsize, gathered_records=sys.maxsize)
+_PATIENCE_S = 0.001
+
+
+@dataclass
+class Batch:
+    """What one stream carried in one round: records by receiver, and then markers."""
+
+    parts: list[list[Record]] = field(default_factory=list)
+    markers: list[Marker] = field(default_factory=list)
+
+
+Rounds = list[Batch]
+"""By round: what came of one poll of the sources."""
+
+
+@dataclass
+class Timed:
+    """What the records of one input took and made."""
+
+    batches: list[tuple[float, int]] = field(default_factory=list)
+    """CPU ns per record, and records."""
+    marker_ns: int = 0
+    made: dict[str, int] = field(default_factory=dict)
+    """Records, by output."""
+
+    @property
+    def records(self) -> int:
+        """How many there were."""
+        return sum(count for _, count in self.batches)
+
+
+@dataclass
+class Alone:
+    """An operator's run: times by input (None: a source's), and what each stream carried."""
+
+    timed: dict[int | None, Timed]
+    carried: list[Rounds]
+    complete: bool = True
+    """Whether there was time for all of the input."""
+
+
+class Discard(Sink):
+    """Takes records and does nothing."""
+
+    def write(self, records: Iterator[Record]) -> None:
+        """Take them."""
+        for _ in records:
+            pass
+
+
+class Bench:
+    """Where one operator runs alone."""
+
+    def __init__(
+        self, operator: Operator, entering: Sequence[Stream], leaving: Sequence[Stream]
+    ) -> None:
+        self._name = operator.name
+        self._leaving = leaving
+        self.carried: list[Rounds] = [[] for _ in leaving]
+        graph = _small_graph(operator, entering, leaving)
+        self._wiring: Wiring = wire(graph)
+        self._first_links = [
+            min(link.id for link in self._wiring.links if link.stream.target == f"to {j}")
+            for j in range(len(leaving))
+        ]
+        placement = tuple(
+            int(self._wiring.chain_of(i).operators[0] != operator.name)
+            for i in range(self._wiring.instances)
+        )
+        self.woken = threading.Event()
+        self.core = Core(
+            0,
+            self._wiring,
+            placement,
+            time.monotonic_ns,
+            self._keep,
+            lambda peer, link, taken: None,
+            self.woken.set,
+            _LIMITS,
+        )
+        (self.instance,) = self.core.instances
+        # Each stub sends by one link, in the order of the inputs.
+        self.inlets = [
+            self.instance.inlets[link.id]
+            for i in range(len(entering))
+            for link in self._wiring.links
+            if link.stream.source == f"from {i}"
+        ]
+
+    def next_round(self) -> None:
+        """What is made from now on came of the next poll."""
+        for rounds in self.carried:
+            rounds.append(Batch())
+
+    def _keep(self, peer: int, link: int, items: list[Item]) -> bool:
+        j = int(self._wiring.links[link].stream.target.split()[1])
+        batch = self.carried[j][-1]
+        for item in items:
+            if not isinstance(item, Marker):
+                batch.parts.append(item[1])
+            elif link == self._first_links[j]:  # all receivers get the same
+                batch.markers.append(item)
+        return True
+
+    def made(self) -> dict[str, int]:
+        """Records in the current round so far, by output."""
+        return {
+            stream.output: sum(map(len, rounds[-1].parts))
+            for stream, rounds in zip(self._leaving, self.carried, strict=True)
+        }
+
+    def settle(self, deadline_s: float) -> None:
+        """Fire timers, take results of coroutines, and wait until it can take more."""
+        self.core.round()
+        while self.instance.congested and time.monotonic() < deadline_s:
+            self.woken.wait(_PATIENCE_S)
+            self.woken.clear()
+            self.core.round()
+
+    def finish(self, deadline_s: float) -> None:
+        """End the input; what the operator hands on then counts as made in a last round."""
+        self.next_round()
+        while not self.instance.ended and time.monotonic() < deadline_s:
+            self.instance.finish()
+            self.core.round()
+            if not self.instance.ended:
+                self.woken.wait(_PATIENCE_S)
+                self.woken.clear()
+        for rounds in self.carried:
+            rounds[-1].markers.clear()
+
+
+def _small_graph(
+    operator: Operator, entering: Sequence[Stream], leaving: Sequence[Stream]
+) -> Graph:
+    """The operator, and stubs that are never started in place of its neighbours."""
+    operators = [replace(operator, parallelism=1)]
+    streams = []
+    for i, stream in enumerate(entering):
+        operators.append(Operator(f"from {i}", None, is_source=True))
+        streams.append(
+            Stream(f"from {i}", operator.name, Grouping(Rule.SHUFFLE), port=stream.port)
+        )
+    for j, stream in enumerate(leaving):
+        dealt = stream.grouping.rule in DEALT
+        grouping = stream.grouping if dealt else Grouping(Rule.SHUFFLE)
+        operators.append(Operator(f"to {j}", None, RECEIVERS if dealt else 1))
+        streams.append(Stream(operator.name, f"to {j}", grouping, stream.output))
+    return Graph(operator.name, tuple(operators), tuple(streams))
+
+
+def run_source(
+    operator: Operator, leaving: Sequence[Stream], records: int, seconds: float
+) -> Alone:
+    """Poll a source as fast as it gives, so many records or so long."""
+    logic = operator.logic
+    if isinstance(logic, SourceLogic):
+        operator = replace(operator, logic=SourceLogic(logic.source.unpaced()))
+    deadline_s = time.monotonic() + seconds
+    bench = Bench(operator, (), leaving)
+    timed = Timed()
+    counts = bench.instance.counts[operator.name]
+    gc.freeze()  # the samples of other operators are not this one's garbage to look through
+    try:
+        while not bench.instance.ended and counts.records_in < records:
+            before = counts.records_in
+            bench.next_round()
+            began_ns = time.thread_time_ns()
+            bench.core.round()
+            spent_ns = time.thread_time_ns() - began_ns
+            polled = counts.records_in - before
+            if polled:
+                timed.batches.append((spent_ns / polled, polled))
+                _add(timed.made, bench.made(), {})
+            else:
+                for rounds in bench.carried:
+                    rounds.pop()
+                bench.woken.wait(_PATIENCE_S)
+            if time.monotonic() > deadline_s:
+                break
+    finally:
+        gc.unfreeze()
+        bench.core.close()
+    return Alone({None: timed}, bench.carried)
+
+
+def run_operator(
+    operator: Operator,
+    entering: Sequence[Stream],
+    leaving: Sequence[Stream],
+    inputs: Sequence[Rounds],
+    seconds: float,
+    *,
+    run_sinks: bool,
+) -> Alone:
+    """Feed an operator what its inputs carried, round by round, for so long at most."""
+    is_sink = isinstance(operator.logic, SinkLogic)
+    if is_sink and not run_sinks:
+        operator = replace(operator, logic=SinkLogic(Discard()))
+    deadline_s = time.monotonic() + seconds
+    bench = Bench(operator, entering, leaving)
+    timed: dict[int | None, Timed] = {i: Timed() for i in range(len(entering))}
+    complete = True
+    gc.freeze()
+    try:
+        for number in range(max(map(len, inputs), default=0)):
+            if time.monotonic() > deadline_s:
+                complete = False
+                break
+            bench.next_round()
+            for i, rounds in enumerate(inputs):
+                if number < len(rounds):
+                    _feed(bench, i, rounds[number], timed[i], deadline_s)
+        if not is_sink:  # which would make visible what it has
+            bench.finish(deadline_s + seconds)
+            _share_out(bench.made(), timed)
+    finally:
+        gc.unfreeze()
+        bench.core.close()
+    return Alone(timed, bench.carried, complete)
+
+
+def _feed(bench: Bench, i: int, batch: Batch, timed: Timed, deadline_s: float) -> None:
+    inlet, instance = bench.inlets[i], bench.instance
+    before = bench.made()
+    for records in batch.parts:
+        count = len(records)
+        items: list[Item] = [(time.monotonic_ns(), records)]
+        began_ns = time.thread_time_ns()
+        instance.take(inlet, items)
+        timed.batches.append(((time.thread_time_ns() - began_ns) / count, count))
+        bench.settle(deadline_s)
+    for marker in batch.markers:
+        began_ns = time.thread_time_ns()
+        instance.take(inlet, [marker])
+        timed.marker_ns += time.thread_time_ns() - began_ns
+    bench.settle(deadline_s)
+    _add(timed.made, bench.made(), before)
+
+
+def _add(made: dict[str, int], now: dict[str, int], before: dict[str, int]) -> None:
+    for output, count in now.items():
+        made[output] = made.get(output, 0) + count - before.get(output, 0)
+
+
+def _share_out(made: dict[str, int], timed: dict[int | None, Timed]) -> None:
+    """Give what was made at the end to the inputs, by their records."""
+    total = sum(one.records for one in timed.values())
+    for one in timed.values():
+        for output, count in made.items():
+            share = count * one.records / total if total else 0
+            one.made[output] = one.made.get(output, 0) + round(share)

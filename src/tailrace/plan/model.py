@@ -157,8 +157,8 @@ def loads(
 ) -> Loads:
     """What every place has to do when the sources' parts emit so many records per second.
 
-    With `capped`, the paper's r_o: a part takes in no more than its instances can do, the rest
-    piles up. How much more than one came for each of them is then put into `capped[part][place]`.
+    With `capped`, the paper's r_o: a part sends on no more than its instances can do, the rest
+    piles up before it. What came, as a multiple of that, is put into `capped[part][place]`.
     """
     places = range(len(flow.places))
     sizes = [sum(row) for row in counts]
@@ -193,7 +193,7 @@ def loads(
                         ways[e][p, q] = out[p] * share
                         cpu[p] += out[p] * share * edge.send_ns[p][q] * NS
         if capped is not None:
-            _cap(flow, k, row, cpu, ways, capped[k], (cpu, arriving, memory, sunk))
+            _cap(flow, k, row, cpu, ways, capped[k])
         found.part.append(cpu)
         found.arriving.append(arriving)
         found.memory = [a + b for a, b in zip(found.memory, memory, strict=True)]
@@ -212,20 +212,16 @@ def _cap(
     cpu: list[float],
     ways: list[dict[tuple[int, int], float]],
     over: list[float],
-    scaled: tuple[list[float], ...],
 ) -> None:
-    """Let part k do only what its instances can; producers' inputs shrink in proportion."""
+    """Let part k send on only what its instances can do."""
     for p, instances in enumerate(row):
         if instances:
             over[p] = cpu[p] / instances
     for p, ratio in enumerate(over):
-        if ratio > 1:
-            for values in scaled:
-                values[p] /= ratio
-            for e in flow.out_of[k]:
-                for pair in ways[e]:
-                    if pair[0] == p:
-                        ways[e][pair] /= ratio
+        for e in flow.out_of[k]:
+            for pair in ways[e]:
+                if pair[0] == p and ratio > 1:
+                    ways[e][pair] /= ratio
 
 
 def _receivers(

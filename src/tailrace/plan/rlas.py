@@ -1,0 +1,177 @@
+"""RLAS, BriskStream's scheduler: how many instances, and where, by what the model predicts.
+
+Its algorithm 1: start with one instance of everything, place them (algorithm 2,
+`branch_and_bound`), give the over-supplied operator nearest to the sinks more instances, by how
+much too much it gets, and so on until all cores are taken. When no operator gets too much, the
+sources give too little; when the places are the limit, the heaviest instances are cut finer (the
+paper's "failed to allocate").
+
+Beyond the paper: a placement is worth what it sustains under back-pressure, so there is always
+one; the best few are then refined by moving, swapping, adding and exchanging single instances; and
+where the whole space is small enough it is searched to the end, so that small plans are optimal.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from math import ceil, inf
+
+from tailrace.graph.model import Graph, Rule
+from tailrace.plan.branch_and_bound import Effort, Search, Solution
+from tailrace.plan.flow import Flow, flow_of
+from tailrace.plan.layout import Layout, layout_of_plan
+from tailrace.plan.machine import FREE, Crossing, Machine, Place, total_cores
+from tailrace.plan.model import loads, predict, source_rates
+from tailrace.plan.plan import Plan, plan_for, with_parallelism
+from tailrace.plan.profile import Profile
+from tailrace.plan.refine import refine, search_to_the_end
+
+COMPRESSION = 5
+LAYOUTS = 40_000
+"""The default effort: two or three seconds for 144 cores."""
+PLACEMENT_LAYOUTS = 2_000
+"""What one step of the scaling may take of it."""
+
+
+def rlas(
+    graph: Graph,
+    profile: Profile,
+    machine: Machine,
+    places: tuple[Place, ...],
+    *,
+    compression: int = COMPRESSION,
+    max_instances: int | None = None,
+    keep: Collection[str] = (),
+    start: Plan | None = None,
+    layouts: int = LAYOUTS,
+    budget_s: float = inf,
+    seed: int = 0,
+) -> Plan:
+    """The plan with the highest predicted throughput that the search finds.
+
+    Chains stay as the graph has them. Operators in `keep` stay as many as they are, and so do
+    chains with a global grouping or a forwarded stream that is not fused. There are at most
+    `max_instances` (as many as cores, unless told). The plan is never worse than `start`, which
+    must be of the same chains. `layouts` bounds the search: the result depends on the arguments
+    alone, except when `budget_s` ends it earlier: then it is the best so far.
+    """
+    flow = flow_of(graph, profile, machine, places)
+    limit = max(max_instances or total_cores(places), len(flow.parts))
+    ends = time.monotonic() + budget_s
+    effort = Effort(layouts, lambda: time.monotonic() > ends)
+    free = _free_parts(flow, keep)
+    tried = list(_scale(flow, free, limit, compression, effort))
+    if start is not None:
+        given = layout_of_plan(flow, start)
+        tried.append(Solution(given.copy_counts(), given.fullest()))
+    best = min(tried, key=lambda solution: solution.fullest)
+    best = refine(flow, best, free, limit, effort, random.Random(seed))
+    search_to_the_end(flow, best, free, limit, effort)
+    assert best.counts is not None
+    plan = _plan_of(flow, best.counts)
+    prediction = predict(graph, plan, profile, machine)
+    instances = sum(map(sum, best.counts))
+    spent = "stopped by its time budget" if time.monotonic() > ends else "searched to its end"
+    reason = (
+        f"{prediction.throughput:,.0f} records/s at the sinks with {instances} of at most {limit}"
+        f" instances; limited by {prediction.bottleneck.what} {prediction.bottleneck.where};"
+        f" {spent}"
+    )
+    return replace(plan, reason=reason)
+
+
+def rlas_fix_l(graph: Graph, profile: Profile, machine: Machine, places: tuple[Place, ...]) -> Plan:
+    """RLAS that takes every record to come from as far away as possible (the paper's fix(L))."""
+    ways_ = [machine.same_socket, *machine.other_socket]
+    if len(machine.nodes) > 1:
+        ways_.append(machine.other_node)
+    farthest = max(ways_, key=lambda way: way.sender.ns(100) + way.receiver.ns(100))
+    plan = rlas(graph, profile, _everywhere(machine, farthest), places)
+    return replace(plan, scheduler="rlas fix l")
+
+
+def rlas_fix_u(graph: Graph, profile: Profile, machine: Machine, places: tuple[Place, ...]) -> Plan:
+    """RLAS that takes fetching to be free (the paper's fix(U))."""
+    plan = rlas(graph, profile, _everywhere(machine, FREE), places)
+    return replace(plan, scheduler="rlas fix u")
+
+
+def _everywhere(machine: Machine, way: Crossing) -> Machine:
+    return replace(
+        machine,
+        same_place=way,
+        same_socket=way,
+        other_socket=(way,) * len(machine.other_socket),
+        other_node=way,
+    )
+
+
+def _free_parts(flow: Flow, keep: Collection[str]) -> list[int]:
+    """The parts whose size may change."""
+    return [
+        k
+        for k, part in enumerate(flow.parts)
+        if len(flow.siblings[k]) == 1
+        and not any(flow.edges[e].rule is Rule.GLOBAL for e in flow.into[k])
+        and not any(name in keep for name in flow.chains[part.chain].operators)
+    ]
+
+
+def _plan_of(flow: Flow, counts: list[list[int]]) -> Plan:
+    sizes = [sum(row) for row in counts]
+    heads = {}
+    for k, part in enumerate(flow.parts):
+        heads[flow.chains[part.chain].operators[0]] = sum(sizes[j] for j in flow.siblings[k])
+    graph = with_parallelism(flow.graph, heads)
+    place_of = [
+        place for row in counts for place, instances in enumerate(row) for _ in range(instances)
+    ]
+    return plan_for(graph, flow.places, place_of, scheduler="rlas", reason="")
+
+
+def _scale(
+    flow: Flow, free: list[int], limit: int, compression: int, effort: Effort
+) -> Iterator[Solution]:
+    """Algorithm 1: ever more instances, each time with the best placement found."""
+    sizes = [1 if k in free else len(part.instances) for k, part in enumerate(flow.parts)]
+    while True:
+        found = Solution()
+        own = Effort(min(effort.left, PLACEMENT_LAYOUTS), effort.late)
+        before = own.left
+        Search(Layout(flow, sizes), compression, own, found, exact=False).run()
+        effort.spend(before - own.left)
+        assert found.counts is not None
+        yield found
+        room = limit - sum(sizes)
+        grown = _bottleneck(flow, found.counts, free)
+        if room < 1 or grown is None or effort.left <= 0:
+            return
+        k, more = grown
+        sizes[k] += min(more, room)
+
+
+def _bottleneck(flow: Flow, counts: list[list[int]], free: list[int]) -> tuple[int, int] | None:
+    """Which part needs more instances, and how many more; None when no growth can help."""
+    emitted = source_rates(flow, None)
+    unit = loads(flow, counts, emitted)
+    uses = {
+        k: max(cpu / n for cpu, n in zip(unit.part[k], counts[k], strict=True) if n)
+        for k in range(len(flow.parts))
+    }
+    sources = [k for k, part in enumerate(flow.parts) if part.source]
+    fastest = max(uses[k] for k in sources) or max(uses.values())
+    over = [[0.0] * len(flow.places) for _ in flow.parts]
+    loads(flow, counts, [rate / fastest for rate in emitted], over)
+    for k in reversed(range(len(flow.parts))):
+        ratio = max(over[k])
+        if k in free and ratio > 1 + 1e-6:
+            # The paper adds ceil(ratio); many instances need more to make up for it at once.
+            return k, max(ceil(ratio), ceil(sum(counts[k]) * (ratio - 1)))
+    slowest = [k for k in sources if k in free]
+    if slowest:
+        return max(slowest, key=uses.__getitem__), 1
+    heaviest = max(free, key=uses.__getitem__, default=None)
+    return None if heaviest is None else (heaviest, 1)

@@ -1,0 +1,27 @@
+"""All schedulers by name."""
+
+from __future__ import annotations
+
+from tailrace.plan.first_fit import first_fit
+from tailrace.plan.os_placement import os_placement
+from tailrace.plan.random_plan import random_plan
+from tailrace.plan.rlas import rlas, rlas_fix_l, rlas_fix_u
+from tailrace.plan.round_robin import round_robin
+from tailrace.plan.scheduler import Scheduler
+
+SCHEDULERS: dict[str, Scheduler] = {
+    "round robin": round_robin,
+    "first fit": first_fit,
+    "random": random_plan,
+    "os": os_placement,
+    "rlas": rlas,
+    "rlas fix l": rlas_fix_l,
+    "rlas fix u": rlas_fix_u,
+}
+
+
+def scheduler(name: str) -> Scheduler:
+    """The scheduler of that name."""
+    if name not in SCHEDULERS:
+        raise ValueError(f"no scheduler {name!r}; there are {sorted(SCHEDULERS)}")
+    return SCHEDULERS[name]

@@ -1,0 +1,170 @@
+"""RLAS against exhaustive search, and what it promises of its plans."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tailrace.graph.model import Graph, Rule
+from tailrace.plan.branch_and_bound import Effort, Search, Solution
+from tailrace.plan.briskstream import fraud_detection, word_count
+from tailrace.plan.flow import flow_of
+from tailrace.plan.layout import Layout
+from tailrace.plan.machine import Cost, Crossing, Machine, Place, cluster, server_a
+from tailrace.plan.model import predict
+from tailrace.plan.plan import Plan, apply, check, with_parallelism
+from tailrace.plan.profile import Profile
+from tailrace.plan.random_plan import random_plan
+from tailrace.plan.rlas import rlas, rlas_fix_l, rlas_fix_u
+from tests.plan.small import all_counts, graph, graphs, machines, placed, profile, sustained
+
+Case = tuple[Graph, Profile]
+On = tuple[Machine, tuple[Place, ...]]
+
+
+def best_placement(topology: Graph, times: Profile, on: On) -> float:
+    """The best source rate of all placements."""
+    flow = flow_of(topology, times, *on)
+    sizes = [len(part.instances) for part in flow.parts]
+    return max(sustained(flow, counts) for counts in all_counts(sizes, len(on[1])))
+
+
+@given(graphs(most=4), machines(), st.integers(4, 7))
+@settings(max_examples=200)
+def test_no_placement_of_its_instances_is_better(case: Case, on: On, limit: int) -> None:
+    topology, times = case
+    plan = rlas(topology, times, *on, compression=1, max_instances=limit)
+    applied = check(plan, topology, on[1])
+    assert sum(plan.parallelism.values()) <= max(limit, len(topology.operators))
+    found = predict(topology, plan, times, on[0]).source_rate
+    assert found == pytest.approx(best_placement(applied, times, on))
+
+
+@given(graphs(most=3, rules=(Rule.SHUFFLE, Rule.KEY, Rule.ALL)), machines(), st.integers(3, 5))
+@settings(max_examples=100)
+def test_no_replication_is_better_in_tiny_cases(case: Case, on: On, limit: int) -> None:
+    topology, times = case
+    names = [operator.name for operator in topology.operators]
+    best = 0.0
+    for sizes in all_counts([limit], len(names) + 1):
+        if all(sizes[0][: len(names)]):
+            wider = with_parallelism(topology, dict(zip(names, sizes[0], strict=False)))
+            best = max(best, best_placement(wider, times, on))
+    plan = rlas(topology, times, *on, max_instances=limit)
+    assert predict(topology, plan, times, on[0]).source_rate == pytest.approx(best)
+
+
+@given(graphs(most=3), machines(), st.data())
+@settings(max_examples=200)
+def test_branch_and_bound_proves_what_it_finds(case: Case, on: On, data: st.DataObject) -> None:
+    """Exact search gives the optimum, the paper's heuristics never claim more."""
+    sizes = {operator.name: data.draw(st.integers(1, 2)) for operator in case[0].operators}
+    topology = with_parallelism(case[0], sizes)
+    flow = flow_of(topology, case[1], *on)
+    layout = Layout(flow, [len(part.instances) for part in flow.parts])
+    best = best_placement(topology, case[1], on)
+    exact, heuristic = Solution(), Solution()
+    assert Search(layout, 1, Effort(100_000), exact, exact=True).run()
+    assert 1 / exact.fullest == pytest.approx(best)
+    assert not any(map(any, layout.counts))
+    Search(layout, 2, Effort(100_000), heuristic, exact=False).run()
+    assert heuristic.counts is not None
+    assert 1 / heuristic.fullest == pytest.approx(sustained(flow, heuristic.counts))
+    assert 1 / heuristic.fullest <= best * (1 + 1e-9)
+
+
+def test_a_search_without_effort_still_gives_a_placement() -> None:
+    topology, times = word_count()
+    machine = server_a()
+    flow = flow_of(topology, times, machine, machine.sockets())
+    found = Solution()
+    assert not Search(Layout(flow, [3, 3, 9, 20, 5]), 1, Effort(0), found, exact=False).run()
+    assert found.counts is not None
+    assert [sum(row) for row in found.counts] == [3, 3, 9, 20, 5]
+
+
+def test_the_same_arguments_give_the_same_plan() -> None:
+    topology, times = fraud_detection()
+    machine = server_a(sockets=2)
+    plans = [
+        rlas(topology, times, machine, machine.sockets(), layouts=3_000, seed=7) for _ in range(2)
+    ]
+    assert plans[0] == plans[1]
+
+
+def test_a_time_budget_gives_the_best_so_far() -> None:
+    topology, times = word_count()
+    machine = server_a()
+    plan = rlas(topology, times, machine, machine.sockets(), budget_s=0.0)
+    check(plan, topology, machine.sockets())
+    assert "stopped by its time budget" in plan.reason
+
+
+@pytest.mark.parametrize("app", [word_count, fraud_detection])
+def test_random_plans_and_wrong_costs_do_worse_on_server_a(app: Callable[[], Case]) -> None:
+    topology, times = app()
+    machine = server_a(sockets=4)
+    places = machine.sockets()
+
+    def throughput(plan: Plan) -> float:
+        return predict(topology, plan, times, machine).throughput
+
+    best = throughput(rlas(topology, times, machine, places, layouts=10_000))
+    for seed in range(20):
+        assert throughput(random_plan(topology, times, machine, places, seed=seed)) < best
+    for fixed in (rlas_fix_l, rlas_fix_u):
+        assert throughput(fixed(topology, times, machine, places)) < best
+
+
+def test_it_is_never_worse_than_its_start() -> None:
+    topology, times = fraud_detection()
+    machine = server_a(sockets=2)
+    places = machine.sockets()
+    start = rlas(topology, times, machine, places)
+    again = rlas(topology, times, machine, places, start=start, layouts=1)
+    rates = [predict(topology, plan, times, machine).throughput for plan in (start, again)]
+    assert rates[1] >= rates[0]
+
+
+def test_what_is_kept_stays_and_chains_stay_fused() -> None:
+    topology = graph(
+        [("a", "b", Rule.FORWARD), ("b", "c", Rule.KEY), ("c", "d", Rule.GLOBAL)], {"d": 2}
+    )
+    times = profile({"a": 50, "b": 100, "c": 900, "d": 10})
+    machine = cluster(1, cores=8)
+    plan = rlas(topology, times, machine, machine.workers(), keep=["b"])
+    assert plan.chains == (("a", "b"), ("c",), ("d",))
+    assert plan.parallelism["a"] == plan.parallelism["b"] == 1
+    assert plan.parallelism["c"] > 1
+    assert plan.parallelism["d"] == 2
+    check(plan, topology, machine.workers())
+
+
+def test_what_talks_much_runs_together() -> None:
+    topology = graph([("a", "b", Rule.SHUFFLE)])
+    machine = cluster(2, cores=1, other_node=Crossing(receiver=Cost(record_ns=1e4)))
+    plan = rlas(topology, profile({"a": 10, "b": 10}), machine, machine.workers())
+    assert plan.place_of[0] == plan.place_of[1]
+    apart = rlas(topology, profile({"a": 1e6, "b": 1e6}), machine, machine.workers())
+    assert apart.place_of[0] != apart.place_of[1]
+
+
+def test_a_plan_says_why() -> None:
+    topology = graph([("a", "b", Rule.SHUFFLE)])
+    machine = cluster(1, cores=2)
+    plan = rlas(topology, profile({"a": 100, "b": 100}), machine, machine.workers())
+    assert plan.reason.startswith("10,000,000 records/s at the sinks with 2 of at most 2 instances")
+    assert apply(plan, topology).operator("a").parallelism == 1
+
+
+def test_placing_by_hand_is_not_better() -> None:
+    """One case in full: a shared worker is no loss when the way to another costs more."""
+    topology = graph([("a", "b", Rule.SHUFFLE), ("b", "c", Rule.SHUFFLE)])
+    times = profile({"a": 100, "b": 100, "c": 100})
+    machine = cluster(1, cores=2, same_socket=Crossing(receiver=Cost(record_ns=40)))
+    places = machine.workers()
+    plan = rlas(topology, times, machine, places, max_instances=3)
+    assert predict(topology, plan, times, machine).throughput == pytest.approx(1 / 200e-9)
+    worse = predict(topology, placed(topology, places, 0, 1, 0), times, machine)
+    assert worse.throughput == pytest.approx(1 / 240e-9)

@@ -164,9 +164,7 @@ def _small_graph(
     streams = []
     for i, stream in enumerate(entering):
         operators.append(Operator(f"from {i}", None, is_source=True))
-        streams.append(
-            Stream(f"from {i}", operator.name, Grouping(Rule.SHUFFLE), port=stream.port)
-        )
+        streams.append(Stream(f"from {i}", operator.name, Grouping(Rule.SHUFFLE), port=stream.port))
     for j, stream in enumerate(leaving):
         dealt = stream.grouping.rule in DEALT
         grouping = stream.grouping if dealt else Grouping(Rule.SHUFFLE)

@@ -80,9 +80,7 @@ def calibrate(machine: Machine, *, link_bits_per_s: float = inf) -> Machine:
         [found[trial][0] for trial in bases if trial.way == way] for way in (ALONE, FUSED, LOCAL)
     )
     # A source or sink by itself, per record, by jumbo.
-    own = {
-        n: (a, max(f - a, 0.0)) for n, a, f in zip(JUMBOS, alone, fused, strict=True)
-    }
+    own = {n: (a, max(f - a, 0.0)) for n, a, f in zip(JUMBOS, alone, fused, strict=True)}
     both = fit_cost(
         [(n, 0, max(one - two, 0.0)) for n, one, two in zip(JUMBOS, local, fused, strict=True)],
         per_byte=False,

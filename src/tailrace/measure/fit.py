@@ -30,9 +30,7 @@ def fit_cost(points: Sequence[Point], *, per_byte: bool = True, per_message: boo
     least = sum(value * value for value in wanted)
     for count in range(1, len(columns) + 1):
         for names in combinations(columns, count):
-            rows = [
-                [columns[name][i] * scale[i] for name in names] for i in range(len(points))
-            ]
+            rows = [[columns[name][i] * scale[i] for name in names] for i in range(len(points))]
             found = _least_squares(rows, wanted)
             if found is None or min(found) < 0:
                 continue
@@ -42,9 +40,7 @@ def fit_cost(points: Sequence[Point], *, per_byte: bool = True, per_message: boo
             )
             if error < least * (1 - 1e-9):
                 least = error
-                best = {
-                    name: round(ns, 4) for name, ns in zip(names, found, strict=True)
-                }
+                best = {name: round(ns, 4) for name, ns in zip(names, found, strict=True)}
     return Cost(**best)
 
 

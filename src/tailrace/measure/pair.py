@@ -147,9 +147,7 @@ class _Watched(Worker):
                 worker if trial == self._at else worker - 2
                 for worker, trial in zip(placement, trial_of, strict=True)
             ]
-            self._core = Core(
-                0, wire(graph), tuple(mine), self._clock_ns, self._send, self._credit
-            )
+            self._core = Core(0, wire(graph), tuple(mine), self._clock_ns, self._send, self._credit)
 
     def _accept(self, core: Core, link: int, kind: int, payload: bytes | memoryview) -> None:
         if kind != KIND_CREDIT:

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-from tailrace.graph.model import MAIN, Graph, Operator, Rule, Stream
+from tailrace.graph.model import Graph, Operator, Rule, Stream
 from tailrace.graph.validate import order
 from tailrace.measure.alone import DEALT, RECEIVERS, Alone, Rounds, Timed, run_operator, run_source
 from tailrace.measure.codec import CodecTimes, measure_codec
-from tailrace.plan.machine import Packing
+from tailrace.plan.machine import Jumbo
 from tailrace.plan.profile import DEFAULT_RECORD_BYTES, OperatorProfile, Profile, Work, origin
 from tailrace.transport.codec import CodecError
 
@@ -120,7 +120,7 @@ def _operator_profile(
         work(everything, read / records if records else 0.0),
         {output: round(times.record_bytes, 1) for output, times in coded.items()},
         by_input,
-        _packing(leaving, run, coded),
+        _jumbos(leaving, run, coded),
     )
 
 
@@ -183,19 +183,19 @@ def _coded(leaving: Sequence[Stream], run: Alone) -> dict[str, CodecTimes]:
     return found
 
 
-def _packing(
+def _jumbos(
     leaving: Sequence[Stream], run: Alone, coded: Mapping[str, CodecTimes]
-) -> dict[str, Packing]:
+) -> dict[str, Jumbo]:
     """How records travel: how many in a message if the stream has two receivers."""
-    found: dict[str, Packing] = {}
+    found: dict[str, Jumbo] = {}
     for stream, rounds in zip(leaving, run.carried, strict=True):
         times = coded.get(stream.output)
         if times is None or stream.output in found:
             continue
         counts = [len(part) for batch in rounds for part in batch.parts if part]
         whole = stream.grouping.rule in (*DEALT, Rule.ALL, Rule.GLOBAL)
-        jumbo = sum(counts) / len(counts) / (1 if whole else RECEIVERS)
-        found[stream.output] = Packing(
-            round(times.encode_ns, 1), round(times.decode_ns, 1), round(max(jumbo, 1.0), 1)
+        records = sum(counts) / len(counts) / (1 if whole else RECEIVERS)
+        found[stream.output] = Jumbo(
+            round(times.encode_ns, 1), round(times.decode_ns, 1), round(max(records, 1.0), 1)
         )
     return found

@@ -297,4 +297,3 @@ def _kind(plan: Plan) -> str:
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
-

@@ -14,7 +14,7 @@ from functools import cached_property
 
 from tailrace.graph.expand import Chain, chains
 from tailrace.graph.model import Graph, Rule, Stream
-from tailrace.plan.machine import Machine, Packing, Place
+from tailrace.plan.machine import Jumbo, Machine, Place
 from tailrace.plan.plan import Plan, apply
 from tailrace.plan.profile import Profile, origin
 
@@ -170,14 +170,14 @@ def flow_of(graph: Graph, profile: Profile, machine: Machine, places: Sequence[P
         parts_of.append(list(range(len(parts), len(parts) + len(cuts))))
         parts += [Part(c, cut, source) for cut in cuts]
 
-    costs: dict[tuple[float, Packing | None], tuple[Matrix, Matrix]] = {}
+    costs: dict[tuple[float, Jumbo | None], tuple[Matrix, Matrix]] = {}
     edges = []
     for stream in outer:
         target = chained[chain_of[stream.target]]
         size = profile.of(stream.source).bytes_of(stream.output)
-        packing = profile.of(stream.source).packing.get(stream.output)
-        if (size, packing) not in costs:
-            costs[size, packing] = _crossing_costs(machine, places, size, packing)
+        jumbo = profile.of(stream.source).jumbos.get(stream.output)
+        if (size, jumbo) not in costs:
+            costs[size, jumbo] = _crossing_costs(machine, places, size, jumbo)
         for a in parts_of[chain_of[stream.source]]:
             receivers = parts_of[chain_of[stream.target]]
             if stream.grouping.rule is Rule.GLOBAL:
@@ -193,7 +193,7 @@ def flow_of(graph: Graph, profile: Profile, machine: Machine, places: Sequence[P
                     stream.grouping.rule,
                     reaction(graph, profile, target, stream),
                     size,
-                    *costs[size, packing],
+                    *costs[size, jumbo],
                 )
                 for b in receivers
             ]
@@ -206,10 +206,10 @@ def flow_of_plan(graph: Graph, plan: Plan, profile: Profile, machine: Machine) -
 
 
 def _crossing_costs(
-    machine: Machine, places: tuple[Place, ...], record_bytes: float, packing: Packing | None
+    machine: Machine, places: tuple[Place, ...], record_bytes: float, jumbo: Jumbo | None
 ) -> tuple[Matrix, Matrix]:
     everywhere = range(len(places))
     crossings = [[machine.crossing(p, q, places) for q in everywhere] for p in everywhere]
-    send = tuple(tuple(c.send_ns(record_bytes, packing) for c in row) for row in crossings)
-    receive = tuple(tuple(c.receive_ns(record_bytes, packing) for c in row) for row in crossings)
+    send = tuple(tuple(c.send_ns(record_bytes, jumbo) for c in row) for row in crossings)
+    receive = tuple(tuple(c.receive_ns(record_bytes, jumbo) for c in row) for row in crossings)
     return send, receive

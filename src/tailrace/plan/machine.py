@@ -43,13 +43,13 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Packing:
-    """How the records of an output travel, as far as a profile has measured it."""
+class Jumbo:
+    """How the records of an output travel, as a profile has measured it: times of one record."""
 
     encode_ns: float
     decode_ns: float
-    jumbo_records: float
-    """How many share a message under load."""
+    records: float
+    """How many share one under load."""
 
 
 @dataclass(frozen=True)
@@ -62,23 +62,23 @@ class Crossing:
     """What encoding adds for records of which no profile says it. None: nothing is encoded."""
     decode: Cost | None = None
 
-    def send_ns(self, record_bytes: float, packing: Packing | None = None) -> float:
+    def send_ns(self, record_bytes: float, jumbo: Jumbo | None = None) -> float:
         """The sender's time for a record."""
-        ns = self.sender.ns(record_bytes, _jumbo_records(packing))
+        ns = self.sender.ns(record_bytes, _jumbo_records(jumbo))
         if self.encode is None:
             return ns
-        return ns + (self.encode.ns(record_bytes) if packing is None else packing.encode_ns)
+        return ns + (self.encode.ns(record_bytes) if jumbo is None else jumbo.encode_ns)
 
-    def receive_ns(self, record_bytes: float, packing: Packing | None = None) -> float:
+    def receive_ns(self, record_bytes: float, jumbo: Jumbo | None = None) -> float:
         """The receiver's time for a record."""
-        ns = self.receiver.ns(record_bytes, _jumbo_records(packing))
+        ns = self.receiver.ns(record_bytes, _jumbo_records(jumbo))
         if self.decode is None:
             return ns
-        return ns + (self.decode.ns(record_bytes) if packing is None else packing.decode_ns)
+        return ns + (self.decode.ns(record_bytes) if jumbo is None else jumbo.decode_ns)
 
 
-def _jumbo_records(packing: Packing | None) -> float:
-    return TYPICAL_JUMBO_RECORDS if packing is None else packing.jumbo_records
+def _jumbo_records(jumbo: Jumbo | None) -> float:
+    return TYPICAL_JUMBO_RECORDS if jumbo is None else jumbo.records
 
 
 FREE = Crossing()

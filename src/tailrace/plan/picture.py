@@ -211,11 +211,14 @@ def _rectangle(box: _Box, kind: str, radius: float) -> str:
 def _bar(x: float, y: float, width: float, height: float, used: float) -> str:
     full = " full" if used > 0.95 else ""
     filled = width * min(max(used, 0.0), 1.0)
-    return (
-        f'<rect class="track" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height}" rx="2"/>'
-        f'<rect class="bar{full}" x="{x:.1f}" y="{y:.1f}" width="{filled:.1f}" height="{height}"'
-        ' rx="2"/>'
-    )
+
+    def rectangle(kind: str, wide: float) -> str:
+        return (
+            f'<rect class="{kind}" x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{height}"'
+            ' rx="2"/>'
+        )
+
+    return rectangle("track", width) + rectangle(f"bar{full}", filled)
 
 
 def _text(x: float, y: float, text: str, kind: str = "", anchor: str = "start") -> str:

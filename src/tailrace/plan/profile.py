@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.graph.model import DEAD_LETTERS, MAIN, Stream
-from tailrace.plan.machine import Packing
+from tailrace.plan.machine import Jumbo
 
 
 def origin(stream: Stream) -> str:
@@ -47,7 +47,7 @@ class OperatorProfile:
     """The size of a record, by output. An output that is not named has `DEFAULT_RECORD_BYTES`."""
     by_input: Mapping[str, Work] = field(default_factory=dict)
     """For inputs, by their `origin`, whose work differs from `work`."""
-    packing: Mapping[str, Packing] = field(default_factory=dict)
+    jumbos: Mapping[str, Jumbo] = field(default_factory=dict)
     """How records travel, by output, where it was measured; the machine's costs say it else."""
 
     def work_for(self, input_: str | None) -> Work:
@@ -125,7 +125,7 @@ def profile_from_json(saved: Mapping[str, Any]) -> Profile:
                 work(values["work"]),
                 values.get("record_bytes", {}),
                 {key: work(inner) for key, inner in values.get("by_input", {}).items()},
-                {key: Packing(**inner) for key, inner in values.get("packing", {}).items()},
+                {key: Jumbo(**inner) for key, inner in values.get("jumbos", {}).items()},
             )
             for name, values in saved["operators"].items()
         },

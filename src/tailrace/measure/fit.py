@@ -23,7 +23,7 @@ def fit_cost(points: Sequence[Point], *, per_byte: bool = True, per_message: boo
     if per_message:
         columns["message_ns"] = [1 / records for records, _, _ in points]
     # A value near zero is the rest of a subtraction: it must not count more than all others.
-    least_ns = max(sum(ns for _, _, ns in points) / len(points) / 4, 1.0)
+    least_ns = max(sum(ns for _, _, ns in points) / len(points) / 2, 1.0)
     scale = [1 / max(ns, least_ns) for _, _, ns in points]
     wanted = [ns * s for (_, _, ns), s in zip(points, scale, strict=True)]
     best: dict[str, float] = {}

@@ -150,11 +150,12 @@ class _Watched(Worker):
             self._core = Core(0, wire(graph), tuple(mine), self._clock_ns, self._send, self._credit)
 
     def _accept(self, core: Core, link: int, kind: int, payload: bytes | memoryview) -> None:
-        if kind != KIND_CREDIT:
-            return super()._accept(core, link, kind, payload)
-        for credited, taken in credits_in(payload):
-            with suppress(KeyError):  # the last credits of a trial come when its core is gone
-                core.credit(credited, taken)
+        if kind == KIND_CREDIT:
+            for credited, taken in credits_in(payload):
+                with suppress(KeyError):  # the last credits of a trial come when its core is gone
+                    core.credit(credited, taken)
+        else:
+            super()._accept(core, link, kind, payload)
 
     def _moved(self) -> dict[int, int]:
         """Records since the last turn, by trial."""

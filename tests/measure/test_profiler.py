@@ -95,7 +95,7 @@ def test_records_that_cannot_travel_still_have_a_profile() -> None:
 
 
 def test_a_paced_source_is_not_waited_for() -> None:
-    seen = []
+    seen: list[int] = []
     topology = tr.Topology()
     slow = topology.source(tr.sources.rate(1, lambda i: i), name="slow")
     slow.map(seen.append, name="see").sink(print)
@@ -104,7 +104,7 @@ def test_a_paced_source_is_not_waited_for() -> None:
 
 
 def test_a_source_is_read_no_further_than_the_sample() -> None:
-    seen = []
+    seen: list[int] = []
     topology, stream = numbers(10_000)
     stream.map(seen.append, name="see").sink(print)
     profile(topology, sample=1000)

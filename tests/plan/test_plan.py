@@ -9,8 +9,16 @@ import tailrace as tr
 from tailrace.graph.expand import chains
 from tailrace.graph.model import Graph, Rule
 from tailrace.graph.wiring import wire
-from tailrace.plan.machine import Place
-from tailrace.plan.plan import Plan, PlanError, apply, check, plan_for, with_parallelism
+from tailrace.plan.machine import Place, cluster, server_a
+from tailrace.plan.plan import (
+    Plan,
+    PlanError,
+    apply,
+    bound_to_cores,
+    check,
+    plan_for,
+    with_parallelism,
+)
 
 PLACES = (Place(0, 0), Place(0, 0))
 
@@ -120,3 +128,13 @@ def test_a_plan_comes_back_from_its_file(tmp_path: Path) -> None:
     made = plan(core_of=(3, None))
     made.save(tmp_path / "plan.json")
     assert Plan.load(tmp_path / "plan.json") == made
+
+
+def test_workers_are_bound_to_cores_of_their_socket_while_there_are_enough() -> None:
+    machine = cluster(2, sockets=2, cores=1)
+    two = replace(plan(), places=(Place(0, 1), Place(1, 0)))
+    assert bound_to_cores(two, machine).core_of == (1, 0)
+    crowded = replace(plan(), places=(Place(0, 1), Place(0, 1)))
+    assert bound_to_cores(crowded, machine).core_of == (None, None)
+    sockets = replace(plan(), places=server_a().sockets()[:2])
+    assert bound_to_cores(sockets, server_a()).core_of == (None, None)

@@ -147,7 +147,7 @@ class Layout:
 
     def fits(self, rate: float, allowance: float) -> bool:
         """Whether no place, memory or way is over-full at a source rate, with that much room."""
-        return rate * max(self._shared_uses()) <= allowance
+        return rate * max(self._shared_uses()) <= allowance * (1 + 1e-9)
 
     def fullest(self) -> float:
         """The use of the fullest resource, once everything is placed."""

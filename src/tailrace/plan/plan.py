@@ -12,7 +12,7 @@ from typing import Any
 from tailrace.graph.expand import chains
 from tailrace.graph.model import Graph, Grouping, Rule, Stream
 from tailrace.graph.validate import TopologyError, validate
-from tailrace.plan.machine import Place
+from tailrace.plan.machine import Machine, Place
 
 FREE_RULES = (Rule.FORWARD, Rule.SHUFFLE)
 """The rules between which a plan may choose; all others belong to what the topology means."""
@@ -144,6 +144,24 @@ def _check_places(plan: Plan, places: tuple[Place, ...]) -> None:
             f" {sorted(made.values())} per node, there are {sorted(found.values())}."
             " Make a plan for these"
         )
+
+
+def bound_to_cores(plan: Plan, machine: Machine) -> Plan:
+    """The plan with each worker bound to a core of its socket, while there are enough.
+
+    Workers of a socket that has fewer cores than workers stay free, and so do places of several
+    cores.
+    """
+    crowd = Counter((place.node, place.socket) for place in plan.places)
+    taken: Counter[tuple[int, int]] = Counter()
+    core_of: list[int | None] = []
+    for place in plan.places:
+        socket = (place.node, place.socket)
+        cores = machine.nodes[place.node].sockets[place.socket].cores
+        free = place.cores > 1 or crowd[socket] > len(cores)
+        core_of.append(None if free else cores[taken[socket]])
+        taken[socket] += 1
+    return replace(plan, core_of=tuple(core_of))
 
 
 def plan_to_json(plan: Plan) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tailrace.plan.auto import auto
 from tailrace.plan.first_fit import first_fit
 from tailrace.plan.os_placement import os_placement
 from tailrace.plan.random_plan import random_plan
@@ -17,6 +18,7 @@ SCHEDULERS: dict[str, Scheduler] = {
     "rlas": rlas,
     "rlas fix l": rlas_fix_l,
     "rlas fix u": rlas_fix_u,
+    "auto": auto,
 }
 
 

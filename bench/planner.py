@@ -1,0 +1,202 @@
+"""How good the planner's plans are by its own model, and how long it takes to find them.
+
+    python bench/planner.py [--quick] [--out FOLDER]
+
+BriskStream's section 6.4 on its simulated servers: the four applications as the paper describes
+them (`tailrace/plan/briskstream.py` says which numbers are the paper's and which are chosen), 8
+sockets of 18 cores, compression 5.
+
+What is compared is predicted throughput at the sinks, by the one model in `plan/model.py`: what
+the plan sustains under back-pressure. First fit and round robin get RLAS's replication and differ
+in the placement only; both pass over places that are full, as far as possible, as in the paper.
+RLAS_fix(L) and RLAS_fix(U) choose replication and placement by wrong costs (every fetch from the
+farthest socket, every fetch free), and are then judged by the right ones. A random plan grows
+operators at random up to 144 instances and places them at random; there are 1,000 of them.
+
+A ratio above 1 means that RLAS is better. `rlas_seconds_max` is the wall time of the slowest of
+the four searches, in one thread; `rlas_cpu_seconds_max` is its CPU time, which other programs on
+the machine disturb less. Nothing here runs a stream.
+
+Without --quick also: Server B, fewer sockets (figure 9b) and other compressions (table 7).
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tailrace.graph.model import Graph
+from tailrace.plan.briskstream import APPS
+from tailrace.plan.first_fit import first_fit
+from tailrace.plan.flow import flow_of
+from tailrace.plan.layout import layout_of_plan
+from tailrace.plan.machine import Machine, server_a, server_b
+from tailrace.plan.model import predict
+from tailrace.plan.os_placement import os_placement
+from tailrace.plan.plan import Plan, check
+from tailrace.plan.profile import Profile
+from tailrace.plan.random_plan import random_plan
+from tailrace.plan.rlas import rlas, rlas_fix_l, rlas_fix_u
+from tailrace.plan.round_robin import round_robin
+
+RANDOM_PLANS = 1_000
+RIVALS = ("ff", "rr", "os", "fix_l", "fix_u", "best_random")
+
+
+@dataclass(frozen=True)
+class Result:
+    """One application on one machine."""
+
+    throughput: float
+    """Of RLAS, in records per second at the sinks."""
+    instances: dict[str, int]
+    bottleneck: str
+    seconds: float
+    cpu_seconds: float
+    over: dict[str, float]
+    """RLAS's throughput over that of each rival."""
+    random_percentiles: list[float]
+    """Throughput of the random plans over RLAS's, at 1, 25, 50, 75, 99 and 100 %."""
+
+
+def measure(graph: Graph, profile: Profile, machine: Machine) -> Result:
+    places = machine.sockets()
+
+    def throughput(plan: Plan) -> float:
+        check(plan, graph, places)
+        return predict(graph, plan, profile, machine).throughput
+
+    started, cpu = time.perf_counter(), time.process_time()
+    plan = rlas(graph, profile, machine, places)
+    seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - cpu
+    prediction = predict(graph, plan, profile, machine)
+    best = prediction.throughput
+
+    scaled = check(plan, graph, places)
+    rivals = {
+        "ff": first_fit(scaled, profile, machine, places),
+        "rr": round_robin(scaled, profile, machine, places, skip_full=True),
+        "os": os_placement(scaled, profile, machine, places),
+        "fix_l": rlas_fix_l(graph, profile, machine, places),
+        "fix_u": rlas_fix_u(graph, profile, machine, places),
+    }
+    over = {name: best / throughput(rival) for name, rival in rivals.items()}
+
+    # A layout gives the model's rate without all that a prediction tells beside it. The best of
+    # them is predicted in full.
+    flow = flow_of(graph, profile, machine, places)
+    drawn = []
+    for seed in range(RANDOM_PLANS):
+        random = random_plan(graph, profile, machine, places, seed=seed)
+        rate = 1 / layout_of_plan(flow, random).fullest()
+        drawn.append((rate / prediction.source_rate, random))
+    drawn.sort(key=lambda pair: pair[0])
+    over["best_random"] = best / throughput(drawn[-1][1])
+    percentiles = [drawn[i * (RANDOM_PLANS - 1) // 100][0] for i in (1, 25, 50, 75, 99, 100)]
+    limit = f"{prediction.bottleneck.what} {prediction.bottleneck.where}"
+    return Result(best, dict(plan.parallelism), limit, seconds, cpu_seconds, over, percentiles)
+
+
+def table(results: dict[str, Result]) -> str:
+    lines = [f"{'':18}{'records/s':>14}{'s':>7}" + "".join(f"{name:>13}" for name in RIVALS)]
+    for app, result in results.items():
+        row = "".join(f"{result.over[name]:>12.2f}x" for name in RIVALS)
+        lines.append(f"{app:18}{result.throughput:>14,.0f}{result.seconds:>7.2f}{row}")
+    return "\n".join(lines)
+
+
+def headline(results: dict[str, Result]) -> dict[str, Any]:
+    """The keys of the last line."""
+    figures: dict[str, Any] = {
+        f"rlas_over_{rival}": {app: round(r.over[rival], 3) for app, r in results.items()}
+        for rival in RIVALS
+    }
+    figures["rlas_seconds_max"] = round(max(r.seconds for r in results.values()), 2)
+    figures["rlas_cpu_seconds_max"] = round(max(r.cpu_seconds for r in results.values()), 2)
+    return figures
+
+
+def by_sockets() -> dict[str, dict[int, float]]:
+    """Throughput on 1 to 8 sockets of Server A (figure 9b)."""
+    return {app: {n: _planned(app, server_a(sockets=n)) for n in (1, 2, 4, 8)} for app in APPS}
+
+
+def by_compression() -> dict[int, tuple[float, float]]:
+    """Throughput of word count and seconds, by compression (table 7)."""
+    found = {}
+    for compression in (1, 3, 5, 10, 15):
+        started = time.perf_counter()
+        rate = _planned("word_count", server_a(), compression=compression)
+        found[compression] = (rate, round(time.perf_counter() - started, 2))
+    return found
+
+
+def _planned(app: str, machine: Machine, compression: int = 5) -> float:
+    graph, profile = APPS[app]()
+    plan = rlas(graph, profile, machine, machine.sockets(), compression=compression)
+    return predict(graph, plan, profile, machine).throughput
+
+
+def figure(servers: dict[str, dict[str, Result]], path: Path) -> None:
+    """RLAS over its rivals, one panel per server."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    drawing, panels = plt.subplots(1, len(servers), figsize=(7 * len(servers), 4), squeeze=False)
+    for axes, (server, results) in zip(panels[0], servers.items(), strict=True):
+        for i, rival in enumerate(RIVALS):
+            at = [k + i / (len(RIVALS) + 1) for k in range(len(results))]
+            axes.bar(at, [r.over[rival] for r in results.values()], 0.13, label=rival)
+        axes.axhline(1, color="black", linewidth=0.8)
+        axes.set_xticks([k + 0.36 for k in range(len(results))], list(results))
+        axes.set_title(f"{server}, simulated")
+        axes.set_ylabel("predicted throughput, RLAS / rival")
+        axes.legend()
+    drawing.savefig(path, dpi=120, bbox_inches="tight")
+
+
+def main() -> None:
+    """Plan, compare, write the files, print the headline."""
+    parser = argparse.ArgumentParser(description="RLAS beside other schedulers, by the model.")
+    parser.add_argument("--quick", action="store_true", help="Server A only, within 50 s")
+    parser.add_argument(
+        "--out", type=Path, default=Path("build/bench"), help="folder for the files"
+    )
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+
+    builders: dict[str, Callable[[], Machine]] = {"Server A": server_a}
+    if not options.quick:
+        builders["Server B"] = server_b
+    servers: dict[str, dict[str, Result]] = {}
+    for name, build in builders.items():
+        servers[name] = {app: measure(*make(), build()) for app, make in APPS.items()}
+        print(f"{name} (simulated): RLAS, and RLAS over\n{table(servers[name])}\n")
+    figures = headline(servers["Server A"])
+    document: dict[str, Any] = {
+        "headline": figures,
+        "servers": {
+            name: {app: asdict(result) for app, result in results.items()}
+            for name, results in servers.items()
+        },
+    }
+    if not options.quick:
+        document["by_sockets"] = by_sockets()
+        document["by_compression"] = by_compression()
+        print(f"by sockets: {document['by_sockets']}\nby compression: {document['by_compression']}")
+        figure(servers, options.out / "planner.png")
+    (options.out / "planner.json").write_text(json.dumps(document, indent=1) + "\n")
+    print(json.dumps(figures))
+    beaten = {app: x for app, x in figures["rlas_over_best_random"].items() if x < 1}
+    if beaten:
+        sys.exit(f"random plans beat RLAS: {beaten}")
+
+
+if __name__ == "__main__":
+    main()

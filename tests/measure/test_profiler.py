@@ -7,7 +7,7 @@ import pytest
 
 import tailrace as tr
 from tailrace.graph.model import Graph
-from tailrace.measure.profiler import profile, weighted
+from tailrace.measure.profiler import in_stretches, profile, weighted
 from tailrace.plan.machine import cluster
 from tailrace.plan.model import predict
 from tailrace.plan.plan import plan_for
@@ -72,7 +72,26 @@ def test_the_spread_is_kept_and_the_median_counts() -> None:
     assert work.execute_ns == spread[50]
     assert list(spread.values()) == sorted(spread.values())
     assert spread[95] > 5 * spread[50]
-    assert profile(topology).at(95).of("uneven").work.execute_ns > 5 * spread[50]
+    again = profile(topology)
+    assert again.at(95).of("uneven").work.execute_ns > 5 * again.of("uneven").work.execute_ns
+
+
+def test_work_that_comes_now_and_then_is_in_the_median() -> None:
+    topology, stream = numbers(16_384)
+    stream.map(lambda n: sum(range(100_000)) if n % 512 == 0 else n, name="bursts").sink(print)
+    stream.map(lambda n: n, name="even").sink(print, name="other")
+    found = profile(topology)
+    assert found.of("bursts").work.execute_ns > 5 * found.of("even").work.execute_ns
+
+
+def test_dealing_to_several_receivers_is_told_apart() -> None:
+    topology, stream = numbers()
+    slow_key = stream.key_by(lambda n: sum(range(2000)) + n)
+    slow_key.map(lambda n: n, name="dear", parallelism=2).sink(print)
+    stream.shuffle().map(lambda n: n, name="cheap", parallelism=2).sink(print, name="other")
+    source = profile(topology).of("numbers")
+    assert source.deal_ns.keys() == {"dear"}
+    assert source.deal_ns["dear"] > 5 * source.work.execute_ns
 
 
 def test_sizes_and_jumbos_are_those_that_would_travel() -> None:
@@ -182,3 +201,7 @@ def test_a_profile_can_be_predicted_with() -> None:
 
 def test_percentiles_count_records_and_not_batches() -> None:
     assert weighted([(1.0, 10), (2.0, 10), (9.0, 80)], [5, 15, 50]) == [1.0, 2.0, 9.0]
+
+
+def test_batches_in_a_row_make_stretches() -> None:
+    assert in_stretches([(1.0, 2), (3.0, 2), (5.0, 4), (9.0, 1)], 4) == [(2, 4), (5, 4), (9, 1)]

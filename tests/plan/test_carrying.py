@@ -2,11 +2,15 @@
 
 from dataclasses import replace
 
+from pytest import approx
+
 import tailrace as tr
 from tailrace.graph.model import Graph
+from tailrace.plan.flow import flow_of
+from tailrace.plan.layout import layout_of
 from tailrace.plan.machine import Cost, Crossing, Jumbo, cluster
 from tailrace.plan.model import predict
-from tailrace.plan.plan import plan_for
+from tailrace.plan.plan import plan_for, with_parallelism
 from tailrace.plan.profile import OperatorProfile, Profile, Work
 
 MACHINE = replace(
@@ -37,3 +41,20 @@ def test_measured_encoding_takes_the_place_of_the_machines() -> None:
 def test_in_one_worker_nothing_is_encoded() -> None:
     by_reference = rate([0, 0], main=Jumbo(encode_ns=2000, decode_ns=0, records=10))
     assert round(1e9 / by_reference) == 110
+
+
+def test_picking_receivers_costs_something_only_if_there_are_several() -> None:
+    def rate_with(receivers: int) -> float:
+        shaped = with_parallelism(graph(), {"sink": receivers})
+        source = OperatorProfile(Work(100.0), deal_ns={"sink": 50.0})
+        profile = Profile({"numbers": source, "sink": OperatorProfile(Work(10.0))})
+        machine = cluster(1, cores=3)
+        places = machine.workers()
+        plan = plan_for(shaped, places, [*range(receivers + 1)], scheduler="by hand", reason="")
+        rate = predict(shaped, plan, profile, machine).source_rate
+        flow = flow_of(shaped, profile, machine, places)
+        assert 1 / layout_of(flow, flow.counts(plan.place_of)).fullest() == approx(rate)
+        return rate
+
+    assert round(1e9 / rate_with(1)) == 100
+    assert round(1e9 / rate_with(2)) == 150

@@ -13,6 +13,7 @@ TOLLS = OperatorProfile(
     {"main": 64.0},
     {"accidents": Work(20.0, {"main": 0.0}, memory_bytes=8)},
     {"main": Jumbo(encode_ns=500.0, decode_ns=300.0, records=64.0)},
+    {"balances": 70.0},
 )
 
 

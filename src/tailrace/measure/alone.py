@@ -1,8 +1,8 @@
 """One operator alone: fed batch by batch, timed, and its outputs kept.
 
 It runs as in a worker, in an instance with its guard, routers and outlets; only what it reads from
-and sends to is not there. Streams by key are dealt to two receivers, so that dealing is in the
-producer's time; what it takes to carry records on is not: the machine's costs have that.
+and sends to is not there. Every stream has one receiver, and streams by key are dealt to two
+afterwards: so dealing, which costs something only where there are several, is measured apart.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import median
 
 from tailrace.graph.model import Graph, Grouping, Operator, Record, Rule, Stream
 from tailrace.graph.wiring import Wiring, wire
 from tailrace.runtime.core import Core, Limits
-from tailrace.runtime.outlet import Item, Marker
+from tailrace.runtime.outlet import Item, Marker, Outlet
+from tailrace.runtime.router import Router
 from tailrace.runtime.source import Sink, SinkLogic, SourceLogic
 
 DEALT = (Rule.KEY, Rule.PARTIAL_KEY, Rule.CUSTOM)
@@ -63,6 +65,8 @@ class Alone:
     carried: list[Rounds]
     complete: bool = True
     """Whether there was time for all of the input."""
+    deal_ns: dict[int, float] = field(default_factory=dict)
+    """CPU ns per record to pick one of two receivers, by stream that does so by the record."""
 
 
 class Discard(Sink):
@@ -85,10 +89,6 @@ class Bench:
         self.carried: list[Rounds] = [[] for _ in leaving]
         graph = _small_graph(operator, entering, leaving)
         self._wiring: Wiring = wire(graph)
-        self._first_links = [
-            min(link.id for link in self._wiring.links if link.stream.target == f"to {j}")
-            for j in range(len(leaving))
-        ]
         placement = tuple(
             int(self._wiring.chain_of(i).operators[0] != operator.name)
             for i in range(self._wiring.instances)
@@ -122,10 +122,10 @@ class Bench:
         j = int(self._wiring.links[link].stream.target.split()[1])
         batch = self.carried[j][-1]
         for item in items:
-            if not isinstance(item, Marker):
-                batch.parts.append(item[1])
-            elif link == self._first_links[j]:  # all receivers get the same
+            if isinstance(item, Marker):
                 batch.markers.append(item)
+            else:
+                batch.parts.append(item[1])
         return True
 
     def made(self) -> dict[str, int]:
@@ -159,17 +159,18 @@ class Bench:
 def _small_graph(
     operator: Operator, entering: Sequence[Stream], leaving: Sequence[Stream]
 ) -> Graph:
-    """The operator, and stubs that are never started in place of its neighbours."""
+    """The operator, and stubs that are never started in place of its neighbours.
+
+    It does not matter by what rule the one receiver is picked.
+    """
     operators = [replace(operator, parallelism=1)]
     streams = []
     for i, stream in enumerate(entering):
         operators.append(Operator(f"from {i}", None, is_source=True))
         streams.append(Stream(f"from {i}", operator.name, Grouping(Rule.SHUFFLE), port=stream.port))
     for j, stream in enumerate(leaving):
-        dealt = stream.grouping.rule in DEALT
-        grouping = stream.grouping if dealt else Grouping(Rule.SHUFFLE)
-        operators.append(Operator(f"to {j}", None, RECEIVERS if dealt else 1))
-        streams.append(Stream(operator.name, f"to {j}", grouping, stream.output))
+        operators.append(Operator(f"to {j}", None))
+        streams.append(Stream(operator.name, f"to {j}", Grouping(Rule.SHUFFLE), stream.output))
     return Graph(operator.name, tuple(operators), tuple(streams))
 
 
@@ -205,7 +206,7 @@ def run_source(
     finally:
         gc.unfreeze()
         bench.core.close()
-    return Alone({None: timed}, bench.carried)
+    return _dealt(Alone({None: timed}, bench.carried), leaving)
 
 
 def run_operator(
@@ -241,7 +242,7 @@ def run_operator(
     finally:
         gc.unfreeze()
         bench.core.close()
-    return Alone(timed, bench.carried, complete)
+    return _dealt(Alone(timed, bench.carried, complete), leaving)
 
 
 def _feed(bench: Bench, i: int, batch: Batch, timed: Timed, deadline_s: float) -> None:
@@ -274,3 +275,29 @@ def _share_out(made: dict[str, int], timed: dict[int | None, Timed]) -> None:
         for output, count in made.items():
             share = count * one.records / total if total else 0
             one.made[output] = one.made.get(output, 0) + round(share)
+
+
+def _dealt(run: Alone, leaving: Sequence[Stream]) -> Alone:
+    """Deal what went to one receiver to two, and note what that takes."""
+    for j, (stream, rounds) in enumerate(zip(leaving, run.carried, strict=True)):
+        if stream.grouping.rule not in DEALT:
+            continue
+        full: set[Outlet] = set()
+        outlets = [Outlet(link, 0, sys.maxsize, full) for link in range(RECEIVERS)]
+        router = Router(stream.grouping, outlets, [], 0, lambda: 0, lambda outlet: None, stream)
+        times: list[float] = []
+        for batch in rounds:
+            whole, batch.parts = batch.parts, []
+            for records in whole:
+                began_ns = time.thread_time_ns()
+                router.put(records)
+                times.append((time.thread_time_ns() - began_ns) / len(records))
+                batch.parts += [
+                    item[1]
+                    for outlet in outlets
+                    for item in outlet.take()
+                    if isinstance(item, tuple)
+                ]
+        if times:
+            run.deal_ns[j] = round(median(times), 1)
+    return run

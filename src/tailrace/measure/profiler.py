@@ -22,6 +22,9 @@ from tailrace.transport.codec import CodecError
 
 PERCENTILES = (5, 25, 50, 75, 95, 99)
 _CODED_JUMBOS = 20
+_STRETCH_RECORDS = 1000
+_STRETCHES = 16
+"""If there are few records, shorter ones, so that there are so many."""
 
 
 class HasGraph(Protocol):
@@ -47,8 +50,9 @@ def profile(
     much, unless `run_sinks`.
 
     Times are CPU time per record in the batches that the engine makes under load, its own work for
-    a step and for the grouping included. The median counts, unless another percentile is chosen
-    by `Profile.at`; each percentile is over batches, by their records.
+    a step included. The median counts, unless another percentile is chosen by `Profile.at`.
+    Percentiles are over stretches of about a thousand records, so that work that comes now and
+    then, when a window closes, is in the median, and what others do on this machine is not.
     """
     graph = topology if isinstance(topology, Graph) else topology.graph
     carried: dict[int, Rounds] = {}
@@ -121,6 +125,7 @@ def _operator_profile(
         {output: round(times.record_bytes, 1) for output, times in coded.items()},
         by_input,
         _jumbos(leaving, run, coded),
+        {leaving[j].target: ns for j, ns in run.deal_ns.items()},
     )
 
 
@@ -130,8 +135,7 @@ def _work(
     read_bytes: float,
     coded: Mapping[str, CodecTimes],
 ) -> Work:
-    batches = sorted(batch for one in timed for batch in one.batches)
-    records = sum(count for _, count in batches)
+    records = sum(one.records for one in timed)
     if not records:
         return Work(0.0, dict.fromkeys(coded, 0.0))
     made: dict[str, int] = {}
@@ -139,9 +143,11 @@ def _work(
         for output, count in one.made.items():
             made[output] = made.get(output, 0) + count
     selectivity = {output: count / records for output, count in made.items()}
+    length = min(_STRETCH_RECORDS, records / _STRETCHES)
+    stretches = sorted(part for one in timed for part in in_stretches(one.batches, length))
     percentiles = {
         percent: round(ns + marker_ns, 1)
-        for percent, ns in zip(PERCENTILES, weighted(batches, PERCENTILES), strict=True)
+        for percent, ns in zip(PERCENTILES, weighted(stretches, PERCENTILES), strict=True)
     }
     written = sum(
         share * coded[output].record_bytes
@@ -149,6 +155,23 @@ def _work(
         if output in coded
     )
     return Work(percentiles[50], selectivity, round(read_bytes + written, 1), percentiles)
+
+
+def in_stretches(batches: Sequence[tuple[float, int]], length: float) -> list[tuple[float, int]]:
+    """Batches (time per record, records) in a row together, until there are enough records.
+
+    >>> in_stretches([(1.0, 2), (3.0, 2), (5.0, 4), (9.0, 1)], 4)
+    [(2.0, 4), (5.0, 4), (9.0, 1)]
+    """
+    found = []
+    total, records = 0.0, 0
+    for i, (value, count) in enumerate(batches, 1):
+        total += value * count
+        records += count
+        if records >= length or i == len(batches):
+            found.append((total / records, records))
+            total, records = 0.0, 0
+    return found
 
 
 def weighted(batches: Sequence[tuple[float, int]], percents: Sequence[int]) -> list[float]:

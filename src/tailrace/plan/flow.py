@@ -58,6 +58,8 @@ class Edge:
     send_ns: Matrix
     receive_ns: Matrix
     """By the sender's and the receiver's place."""
+    deal_ns: float = 0.0
+    """What the sender pays on top to pick the receiver, if there are several."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,11 @@ class Flow:
         if edge.rule is Rule.ALL:
             return float(sizes[edge.receiver])
         return self.fraction(edge.receiver, sizes)
+
+    def dealing_ns(self, edge: Edge, sizes: Sequence[int]) -> float:
+        """What picking the receiver of a record costs the sender."""
+        receivers = sum(sizes[k] for k in self.siblings[edge.receiver])
+        return edge.deal_ns if receivers > 1 else 0.0
 
     def fraction(self, part: int, sizes: Sequence[int]) -> float:
         """How many of its chain's instances a part has."""
@@ -194,6 +201,7 @@ def flow_of(graph: Graph, profile: Profile, machine: Machine, places: Sequence[P
                     reaction(graph, profile, target, stream),
                     size,
                     *costs[size, jumbo],
+                    profile.of(stream.source).deal_ns.get(stream.target, 0.0),
                 )
                 for b in receivers
             ]

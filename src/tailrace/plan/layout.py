@@ -43,7 +43,7 @@ class Layout:
             for k in self.parts
         ]
         rates = _edge_rates(flow, self.sizes)
-        self.base, self._memory_of = _bases(flow, rates)
+        self.base, self._memory_of = _bases(flow, rates, self.sizes)
         self.cost = [[self.base[k]] * len(flow.places) for k in self.parts]
         self.cpu = [0.0] * len(flow.places)
         self._forward: list[list[Way]] = [[] for _ in self.parts]
@@ -287,7 +287,7 @@ def _edge_rates(flow: Flow, sizes: Sequence[int]) -> list[float]:
     return rates
 
 
-def _bases(flow: Flow, rates: list[float]) -> tuple[list[float], list[float]]:
+def _bases(flow: Flow, rates: list[float], sizes: Sequence[int]) -> tuple[list[float], list[float]]:
     """CPU and memory of each part without fetching."""
     emitted = source_rates(flow, None)
     cpu, memory = [], []
@@ -295,7 +295,8 @@ def _bases(flow: Flow, rates: list[float]) -> tuple[list[float], list[float]]:
         works = [(rates[e], flow.edges[e].reaction) for e in flow.into[k]]
         if part.source:
             works.append((emitted[k], part.source))
-        cpu.append(sum(rate * reaction.cpu_ns * NS for rate, reaction in works))
+        dealing = sum(rates[e] * flow.dealing_ns(flow.edges[e], sizes) * NS for e in flow.out_of[k])
+        cpu.append(dealing + sum(rate * reaction.cpu_ns * NS for rate, reaction in works))
         memory.append(sum(rate * reaction.memory_bytes for rate, reaction in works))
     return cpu, memory
 

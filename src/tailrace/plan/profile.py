@@ -49,6 +49,9 @@ class OperatorProfile:
     """For inputs, by their `origin`, whose work differs from `work`."""
     jumbos: Mapping[str, Jumbo] = field(default_factory=dict)
     """How records travel, by output, where it was measured; the machine's costs say it else."""
+    deal_ns: Mapping[str, float] = field(default_factory=dict)
+    """What it takes to pick the receiver of a record where there are several, by operator that
+    reads it."""
 
     def work_for(self, input_: str | None) -> Work:
         """The work for a record of an input; None for what a source emits."""
@@ -126,6 +129,7 @@ def profile_from_json(saved: Mapping[str, Any]) -> Profile:
                 values.get("record_bytes", {}),
                 {key: work(inner) for key, inner in values.get("by_input", {}).items()},
                 {key: Jumbo(**inner) for key, inner in values.get("jumbos", {}).items()},
+                values.get("deal_ns", {}),
             )
             for name, values in saved["operators"].items()
         },

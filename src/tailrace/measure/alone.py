@@ -11,9 +11,11 @@ import gc
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from statistics import median
+from typing import Any
 
 from tailrace.graph.model import Graph, Grouping, Operator, Record, Rule, Stream
 from tailrace.graph.wiring import Wiring, wire
@@ -47,7 +49,8 @@ class Timed:
 
     batches: list[tuple[float, int]] = field(default_factory=list)
     """CPU ns per record, and records."""
-    marker_ns: int = 0
+    spread_ns: int = 0
+    """Watermarks and garbage collection: what comes now and then and counts for all records."""
     made: dict[str, int] = field(default_factory=dict)
     """Records, by output."""
 
@@ -76,6 +79,41 @@ class Discard(Sink):
         """Take them."""
         for _ in records:
             pass
+
+
+class _Stopwatch:
+    """CPU time of calls, that of the garbage collector apart. To be used with `with`.
+
+    What was there before is not looked through: samples are not this operator's garbage.
+    """
+
+    def __init__(self) -> None:
+        self._collecting_ns = 0
+        self._began_ns = 0
+
+    def __enter__(self) -> _Stopwatch:
+        gc.freeze()
+        gc.callbacks.append(self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        gc.callbacks.remove(self._note)
+        gc.unfreeze()
+
+    def _note(self, phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            self._began_ns = time.thread_time_ns()
+        else:
+            self._collecting_ns += time.thread_time_ns() - self._began_ns
+
+    def time(self, call: Callable[..., object], *arguments: Any) -> tuple[int, int]:
+        """Time of a call without collecting garbage, and of collecting."""
+        collected_ns = self._collecting_ns
+        began_ns = time.thread_time_ns()
+        call(*arguments)
+        spent_ns = time.thread_time_ns() - began_ns
+        collected_ns = self._collecting_ns - collected_ns
+        return spent_ns - collected_ns, collected_ns
 
 
 class Bench:
@@ -185,17 +223,15 @@ def run_source(
     bench = Bench(operator, (), leaving)
     timed = Timed()
     counts = bench.instance.counts[operator.name]
-    gc.freeze()  # the samples of other operators are not this one's garbage to look through
-    try:
+    with _Stopwatch() as watch, closing(bench.core):
         while not bench.instance.ended and counts.records_in < records:
             before = counts.records_in
             bench.next_round()
-            began_ns = time.thread_time_ns()
-            bench.core.round()
-            spent_ns = time.thread_time_ns() - began_ns
+            spent_ns, collecting_ns = watch.time(bench.core.round)
             polled = counts.records_in - before
             if polled:
                 timed.batches.append((spent_ns / polled, polled))
+                timed.spread_ns += collecting_ns
                 _add(timed.made, bench.made(), {})
             else:
                 for rounds in bench.carried:
@@ -203,9 +239,6 @@ def run_source(
                 bench.woken.wait(_PATIENCE_S)
             if time.monotonic() > deadline_s:
                 break
-    finally:
-        gc.unfreeze()
-        bench.core.close()
     return _dealt(Alone({None: timed}, bench.carried), leaving)
 
 
@@ -226,8 +259,7 @@ def run_operator(
     bench = Bench(operator, entering, leaving)
     timed: dict[int | None, Timed] = {i: Timed() for i in range(len(entering))}
     complete = True
-    gc.freeze()
-    try:
+    with _Stopwatch() as watch, closing(bench.core):
         for number in range(max(map(len, inputs), default=0)):
             if time.monotonic() > deadline_s:
                 complete = False
@@ -235,30 +267,27 @@ def run_operator(
             bench.next_round()
             for i, rounds in enumerate(inputs):
                 if number < len(rounds):
-                    _feed(bench, i, rounds[number], timed[i], deadline_s)
+                    _feed(bench, watch, i, rounds[number], timed[i], deadline_s)
         if not is_sink:  # which would make visible what it has
             bench.finish(deadline_s + seconds)
             _share_out(bench.made(), timed)
-    finally:
-        gc.unfreeze()
-        bench.core.close()
     return _dealt(Alone(timed, bench.carried, complete), leaving)
 
 
-def _feed(bench: Bench, i: int, batch: Batch, timed: Timed, deadline_s: float) -> None:
+def _feed(
+    bench: Bench, watch: _Stopwatch, i: int, batch: Batch, timed: Timed, deadline_s: float
+) -> None:
     inlet, instance = bench.inlets[i], bench.instance
     before = bench.made()
     for records in batch.parts:
         count = len(records)
         items: list[Item] = [(time.monotonic_ns(), records)]
-        began_ns = time.thread_time_ns()
-        instance.take(inlet, items)
-        timed.batches.append(((time.thread_time_ns() - began_ns) / count, count))
+        spent_ns, collecting_ns = watch.time(instance.take, inlet, items)
+        timed.batches.append((spent_ns / count, count))
+        timed.spread_ns += collecting_ns
         bench.settle(deadline_s)
     for marker in batch.markers:
-        began_ns = time.thread_time_ns()
-        instance.take(inlet, [marker])
-        timed.marker_ns += time.thread_time_ns() - began_ns
+        timed.spread_ns += sum(watch.time(instance.take, inlet, [marker]))
     bench.settle(deadline_s)
     _add(timed.made, bench.made(), before)
 

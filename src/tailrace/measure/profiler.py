@@ -107,12 +107,11 @@ def _operator_profile(
         by_origin.setdefault(origin(stream), []).append((run.timed[i], size_of(stream)))
     everything = list(run.timed.values())
     records = sum(timed.records for timed in everything)
-    # Watermarks come with some batches only, and from inputs that carry little else: their work
-    # is spread over all records.
-    marker_ns = sum(timed.marker_ns for timed in everything) / max(records, 1)
+    # Watermarks come with some batches only, and from inputs that carry little else.
+    spread_ns = sum(timed.spread_ns for timed in everything) / max(records, 1)
 
     def work(timed: Sequence[Timed], read_bytes: float) -> Work:
-        return _work(timed, marker_ns, read_bytes, coded)
+        return _work(timed, spread_ns, read_bytes, coded)
 
     read = sum(timed.records * size for of in by_origin.values() for timed, size in of)
     by_input = {}
@@ -131,7 +130,7 @@ def _operator_profile(
 
 def _work(
     timed: Sequence[Timed],
-    marker_ns: float,
+    spread_ns: float,
     read_bytes: float,
     coded: Mapping[str, CodecTimes],
 ) -> Work:
@@ -146,7 +145,7 @@ def _work(
     length = min(_STRETCH_RECORDS, records / _STRETCHES)
     stretches = sorted(part for one in timed for part in in_stretches(one.batches, length))
     percentiles = {
-        percent: round(ns + marker_ns, 1)
+        percent: round(ns + spread_ns, 1)
         for percent, ns in zip(PERCENTILES, weighted(stretches, PERCENTILES), strict=True)
     }
     written = sum(

@@ -29,6 +29,7 @@ from tailrace.control.protocol import (
 )
 from tailrace.graph.wiring import wire
 from tailrace.runtime.core import Core
+from tailrace.runtime.garbage import collected_rarely
 from tailrace.runtime.histogram import Histogram
 from tailrace.runtime.instance import Instance
 from tailrace.runtime.step import Counts, OperatorFailed
@@ -100,8 +101,9 @@ class Worker:
         """Join the job, work until it ends, leave nothing behind."""
         try:
             self._join()
-            while not self._stopped:
-                self._turn()
+            with collected_rarely():
+                while not self._stopped:
+                    self._turn()
         except CoordinatorLostError:
             pass
         except BaseException as error:

@@ -20,6 +20,7 @@ from typing import Any
 from tailrace.graph.model import Graph, Grouping, Operator, Record, Rule, Stream
 from tailrace.graph.wiring import Wiring, wire
 from tailrace.runtime.core import Core, Limits
+from tailrace.runtime.garbage import collected_rarely
 from tailrace.runtime.outlet import Item, Marker, Outlet
 from tailrace.runtime.router import Router
 from tailrace.runtime.source import Sink, SinkLogic, SourceLogic
@@ -82,23 +83,21 @@ class Discard(Sink):
 
 
 class _Stopwatch:
-    """CPU time of calls, that of the garbage collector apart. To be used with `with`.
-
-    What was there before is not looked through: samples are not this operator's garbage.
-    """
+    """CPU time of calls, that of the garbage collector apart; with it set as in a worker."""
 
     def __init__(self) -> None:
         self._collecting_ns = 0
         self._began_ns = 0
+        self._collector = collected_rarely()
 
     def __enter__(self) -> _Stopwatch:
-        gc.freeze()
+        self._collector.__enter__()
         gc.callbacks.append(self._note)
         return self
 
     def __exit__(self, *_: object) -> None:
         gc.callbacks.remove(self._note)
-        gc.unfreeze()
+        self._collector.__exit__(None, None, None)
 
     def _note(self, phase: str, info: dict[str, int]) -> None:
         if phase == "start":

@@ -1,7 +1,9 @@
 """The profile of a topology: what each operator costs and does, measured on a sample.
 
-As BriskStream does it: one operator after the other, each alone, on input that the operators before
-it have made of what the sources give. All in this process, without Spark.
+Much as BriskStream does it: each operator by itself, on input that the operators before it have
+made of what the sources give. All in this process, without Spark. Unlike there, the operators take
+turns, poll by poll: input that has just been made is in the cache, as it is in a worker, and the
+memory of what was done with is used again.
 
 What a sample cannot show is not in the times: coroutines of an async map, which run beside the
 loop, and timers of the clock. What windows make when the sample ends counts as their output.
@@ -9,19 +11,21 @@ loop, and timers of the clock. What windows make when the sample ends counts as 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from statistics import median
 from typing import Protocol
 
 from tailrace.graph.model import Graph, Operator, Rule, Stream
 from tailrace.graph.validate import order
-from tailrace.measure.alone import DEALT, RECEIVERS, Alone, Rounds, Timed, run_operator, run_source
-from tailrace.measure.codec import CodecTimes, measure_codec
+from tailrace.measure.codec import CodecTimes
+from tailrace.measure.station import DEALT, RECEIVERS, Batch, Carried, Station, Stopwatch, Timed
 from tailrace.plan.machine import Jumbo
 from tailrace.plan.profile import DEFAULT_RECORD_BYTES, OperatorProfile, Profile, Work, origin
-from tailrace.transport.codec import CodecError
+from tailrace.runtime.garbage import collected_rarely
 
 PERCENTILES = (5, 25, 50, 75, 95, 99)
-_CODED_JUMBOS = 20
 _STRETCH_RECORDS = 1000
 _STRETCHES = 16
 """If there are few records, shorter ones, so that there are so many."""
@@ -40,14 +44,14 @@ def profile(
     topology: HasGraph | Graph,
     *,
     sample: int = 20_000,
-    seconds: float = 2.0,
+    seconds: float = 10.0,
     run_sinks: bool = False,
 ) -> Profile:
     """Measure every operator of a topology on so many records of each source.
 
-    Takes at most about `seconds` for each operator. Sources are really read, without waiting for
-    when records are due; operators really run, whatever they do. Sinks do nothing, and cost as
-    much, unless `run_sinks`.
+    Takes at most about `seconds`. Sources are really read, without waiting for when records are
+    due; operators really run, whatever they do. Sinks do nothing, and cost as much, unless
+    `run_sinks`.
 
     Times are CPU time per record in the batches that the engine makes under load, its own work for
     a step included. The median counts, unless another percentile is chosen by `Profile.at`.
@@ -55,32 +59,83 @@ def profile(
     then, when a window closes, is in the median, and what others do on this machine is not.
     """
     graph = topology if isinstance(topology, Graph) else topology.graph
-    carried: dict[int, Rounds] = {}
-    sizes: dict[str, Mapping[str, CodecTimes]] = {}
-    profiles: dict[str, OperatorProfile] = {}
-    remarks = []
-    for name in order(graph):
-        operator = graph.operator(name)
-        into, out_of = _numbers(graph, graph.into(name)), _numbers(graph, graph.out_of(name))
-        entering = [graph.streams[s] for s in into]
-        leaving = [graph.streams[s] for s in out_of]
-        if operator.is_source:
-            run = run_source(operator, leaving, sample, seconds)
-        else:
-            inputs = [carried.pop(s) for s in into]
-            run = run_operator(operator, entering, leaving, inputs, seconds, run_sinks=run_sinks)
-        carried.update(zip(out_of, run.carried, strict=True))
-        coded = _coded(leaving, run)
-        sizes[name] = coded
-        profiles[name] = _operator_profile(operator, entering, leaving, run, sizes)
-        if not any(one.records for one in run.timed.values()):
-            remarks.append(f"{name!r} got no records and counts as free")
-        elif not run.complete:
-            remarks.append(f"{name!r} had time for only some of its input")
+    into = {o.name: _numbers(graph, graph.into(o.name)) for o in graph.operators}
+    out_of = {o.name: _numbers(graph, graph.out_of(o.name)) for o in graph.operators}
+    with ExitStack() as stack:
+        stack.enter_context(collected_rarely())
+        watch = stack.enter_context(Stopwatch())
+        stations: dict[str, Station] = {}
+        for name in order(graph):
+            stations[name] = Station(
+                graph.operator(name),
+                [graph.streams[s] for s in into[name]],
+                [graph.streams[s] for s in out_of[name]],
+                watch,
+                run_sinks=run_sinks,
+            )
+            stack.callback(stations[name].close)
+        _run(graph, stations, into, out_of, sample, seconds)
+    sizes = {
+        name: _coded([graph.streams[s] for s in out_of[name]], station.carried)
+        for name, station in stations.items()
+    }
+    profiles = {
+        name: _operator_profile(
+            graph.operator(name),
+            [graph.streams[s] for s in into[name]],
+            [graph.streams[s] for s in out_of[name]],
+            stations[name],
+            sizes,
+        )
+        for name in stations
+    }
+    remarks = [
+        f"{name!r} got no records and counts as free"
+        for name, station in stations.items()
+        if not any(timed.records for timed in station.timed)
+    ]
     if not run_sinks:
         remarks.append("sinks were not run")
-    records = f"measured on {sample} records of each source at most"
-    return Profile(profiles, "; ".join([records, *remarks]))
+    emitted = {
+        o.name: sum(timed.records for timed in stations[o.name].timed)
+        for o in graph.operators
+        if o.is_source
+    }
+    measured = ", ".join(f"{count} records of {name!r}" for name, count in emitted.items())
+    return Profile(profiles, "; ".join([f"measured on {measured}", *remarks]))
+
+
+def _run(
+    graph: Graph,
+    stations: Mapping[str, Station],
+    into: Mapping[str, list[int]],
+    out_of: Mapping[str, list[int]],
+    sample: int,
+    seconds: float,
+) -> None:
+    """Poll the sources and pass on what comes, poll by poll; in the end let all finish."""
+    deadline_s = time.monotonic() + seconds
+    sources = {operator.name for operator in graph.operators if operator.is_source}
+
+    def wanted(name: str) -> bool:
+        station = stations[name]
+        return not station.ended and sum(timed.records for timed in station.timed) < sample
+
+    ending = False
+    while not ending:
+        ending = not any(map(wanted, sources)) or time.monotonic() > deadline_s
+        carried: dict[int, Batch] = {}
+        for name, station in stations.items():
+            if name in sources:
+                polled = not ending and wanted(name)
+                batches = station.poll() if polled else [Batch() for _ in out_of[name]]
+            else:
+                inputs = [carried.pop(s) for s in into[name]]
+                batches = station.feed(inputs, deadline_s)
+            if ending and name not in sources:
+                for batch, last in zip(batches, station.finish(deadline_s + 1), strict=True):
+                    batch.parts += last.parts
+            carried.update(zip(out_of[name], batches, strict=True))
 
 
 def _numbers(graph: Graph, streams: Iterable[Stream]) -> list[int]:
@@ -93,38 +148,38 @@ def _operator_profile(
     operator: Operator,
     entering: Sequence[Stream],
     leaving: Sequence[Stream],
-    run: Alone,
+    station: Station,
     sizes: Mapping[str, Mapping[str, CodecTimes]],
 ) -> OperatorProfile:
     coded = sizes[operator.name]
+    records = sum(timed.records for timed in station.timed)
+    # Watermarks come with some batches only, and from inputs that carry little else.
+    spread_ns = sum(timed.spread_ns for timed in station.timed) / max(records, 1)
 
     def size_of(stream: Stream) -> float:
         found = sizes[stream.source].get(stream.output)
         return found.record_bytes if found else DEFAULT_RECORD_BYTES
 
     by_origin: dict[str, list[tuple[Timed, float]]] = {}
-    for i, stream in enumerate(entering):
-        by_origin.setdefault(origin(stream), []).append((run.timed[i], size_of(stream)))
-    everything = list(run.timed.values())
-    records = sum(timed.records for timed in everything)
-    # Watermarks come with some batches only, and from inputs that carry little else.
-    spread_ns = sum(timed.spread_ns for timed in everything) / max(records, 1)
-
-    def work(timed: Sequence[Timed], read_bytes: float) -> Work:
-        return _work(timed, spread_ns, read_bytes, coded)
-
+    for timed, stream in zip(station.timed, entering, strict=False):
+        by_origin.setdefault(origin(stream), []).append((timed, size_of(stream)))
     read = sum(timed.records * size for of in by_origin.values() for timed, size in of)
     by_input = {}
     if len(by_origin) > 1:
         by_input = {
-            name: work([timed for timed, _ in of], of[0][1]) for name, of in by_origin.items()
+            name: _work([timed for timed, _ in of], spread_ns, of[0][1], coded)
+            for name, of in by_origin.items()
         }
     return OperatorProfile(
-        work(everything, read / records if records else 0.0),
+        _work(station.timed, spread_ns, read / max(records, 1), coded),
         {output: round(times.record_bytes, 1) for output, times in coded.items()},
         by_input,
-        _jumbos(leaving, run, coded),
-        {leaving[j].target: ns for j, ns in run.deal_ns.items()},
+        _jumbos(leaving, station.carried, coded),
+        {
+            stream.target: round(median(carried.deal_ns), 1)
+            for stream, carried in zip(leaving, station.carried, strict=True)
+            if carried.deal_ns
+        },
     )
 
 
@@ -137,7 +192,7 @@ def _work(
     records = sum(one.records for one in timed)
     if not records:
         return Work(0.0, dict.fromkeys(coded, 0.0))
-    made: dict[str, int] = {}
+    made: dict[str, float] = {}
     for one in timed:
         for output, count in one.made.items():
             made[output] = made.get(output, 0) + count
@@ -191,32 +246,30 @@ def weighted(batches: Sequence[tuple[float, int]], percents: Sequence[int]) -> l
     return found
 
 
-def _coded(leaving: Sequence[Stream], run: Alone) -> dict[str, CodecTimes]:
+def _coded(leaving: Sequence[Stream], carried: Sequence[Carried]) -> dict[str, CodecTimes]:
     """Size and codec times of each output that gave records."""
-    found: dict[str, CodecTimes] = {}
-    for stream, rounds in zip(leaving, run.carried, strict=True):
-        jumbos = [part for batch in rounds for part in batch.parts if part]
-        if jumbos and stream.output not in found:
-            some = jumbos[:: -(-len(jumbos) // _CODED_JUMBOS)]
-            try:
-                found[stream.output] = measure_codec(some)
-            except CodecError:
-                continue  # such records can stay in their worker, and the codec says it if not
-    return found
+    return {
+        stream.output: CodecTimes(
+            median(times.encode_ns for times in one.coded),
+            median(times.decode_ns for times in one.coded),
+            sum(times.record_bytes for times in one.coded) / len(one.coded),
+        )
+        for stream, one in zip(leaving, carried, strict=True)
+        if one.coded
+    }
 
 
 def _jumbos(
-    leaving: Sequence[Stream], run: Alone, coded: Mapping[str, CodecTimes]
+    leaving: Sequence[Stream], carried: Sequence[Carried], coded: Mapping[str, CodecTimes]
 ) -> dict[str, Jumbo]:
     """How records travel: how many in a message if the stream has two receivers."""
     found: dict[str, Jumbo] = {}
-    for stream, rounds in zip(leaving, run.carried, strict=True):
+    for stream, one in zip(leaving, carried, strict=True):
         times = coded.get(stream.output)
         if times is None or stream.output in found:
             continue
-        counts = [len(part) for batch in rounds for part in batch.parts if part]
         whole = stream.grouping.rule in (*DEALT, Rule.ALL, Rule.GLOBAL)
-        records = sum(counts) / len(counts) / (1 if whole else RECEIVERS)
+        records = one.records / one.parts / (1 if whole else RECEIVERS)
         found[stream.output] = Jumbo(
             round(times.encode_ns, 1), round(times.decode_ns, 1), round(max(records, 1.0), 1)
         )

@@ -29,6 +29,8 @@ PERCENTILES = (5, 25, 50, 75, 95, 99)
 _STRETCH_RECORDS = 1000
 _STRETCHES = 16
 """If there are few records, shorter ones, so that there are so many."""
+_WARMING = 4
+"""One part in so many, the first, is for states to fill and caches to warm: it is not timed."""
 
 
 class HasGraph(Protocol):
@@ -54,9 +56,10 @@ def profile(
     `run_sinks`.
 
     Times are CPU time per record in the batches that the engine makes under load, its own work for
-    a step included. The median counts, unless another percentile is chosen by `Profile.at`.
-    Percentiles are over stretches of about a thousand records, so that work that comes now and
-    then, when a window closes, is in the median, and what others do on this machine is not.
+    a step included, when the first quarter of the sample has filled states and warmed caches. The
+    median counts, unless another percentile is chosen by `Profile.at`. Percentiles are over
+    stretches of about a thousand records, so that work that comes now and then, when a window
+    closes, is in the median, and what others do on this machine is not.
     """
     graph = topology if isinstance(topology, Graph) else topology.graph
     into = {o.name: _numbers(graph, graph.into(o.name)) for o in graph.operators}
@@ -198,7 +201,11 @@ def _work(
             made[output] = made.get(output, 0) + count
     selectivity = {output: count / records for output, count in made.items()}
     length = min(_STRETCH_RECORDS, records / _STRETCHES)
-    stretches = sorted(part for one in timed for part in in_stretches(one.batches, length))
+    stretches = sorted(
+        part
+        for one in timed
+        for part in in_stretches(one.batches[len(one.batches) // _WARMING :], length)
+    )
     percentiles = {
         percent: round(ns + spread_ns, 1)
         for percent, ns in zip(PERCENTILES, weighted(stretches, PERCENTILES), strict=True)

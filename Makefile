@@ -68,6 +68,7 @@ sanitize:
 bench: setup
 	$(BIN)/python bench/ipc.py
 	$(BIN)/python bench/engine.py
+	$(BIN)/python bench/planner.py
 
 clean:
 	rm -rf build dist .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis

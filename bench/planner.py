@@ -12,6 +12,7 @@ in the placement only; both pass over places that are full, as far as possible, 
 RLAS_fix(L) and RLAS_fix(U) choose replication and placement by wrong costs (every fetch from the
 farthest socket, every fetch free), and are then judged by the right ones. A random plan grows
 operators at random up to 144 instances and places them at random; there are 1,000 of them.
+`unrefined` is RLAS as the paper has it, without the refinement that follows here.
 
 A ratio above 1 means that RLAS is better. `rlas_seconds_max` is the wall time of the slowest of
 the four searches, in one thread; `rlas_cpu_seconds_max` is its CPU time, which other programs on
@@ -44,7 +45,7 @@ from tailrace.plan.rlas import rlas, rlas_fix_l, rlas_fix_u
 from tailrace.plan.round_robin import round_robin
 
 RANDOM_PLANS = 1_000
-RIVALS = ("ff", "rr", "os", "fix_l", "fix_u", "best_random")
+RIVALS = ("ff", "rr", "os", "fix_l", "fix_u", "unrefined", "best_random")
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,7 @@ def measure(graph: Graph, profile: Profile, machine: Machine) -> Result:
         "os": os_placement(scaled, profile, machine, places),
         "fix_l": rlas_fix_l(graph, profile, machine, places),
         "fix_u": rlas_fix_u(graph, profile, machine, places),
+        "unrefined": rlas(graph, profile, machine, places, layouts=0),
     }
     over = {name: best / throughput(rival) for name, rival in rivals.items()}
 

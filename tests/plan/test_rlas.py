@@ -84,6 +84,23 @@ def test_a_search_without_effort_still_gives_a_placement() -> None:
     assert [sum(row) for row in found.counts] == [3, 3, 9, 20, 5]
 
 
+def test_a_thousand_instances_are_placed_in_larger_blocks() -> None:
+    line = graph([("a", "b", Rule.SHUFFLE)])
+    machine = cluster(1, cores=4)
+    flow = flow_of(line, profile({"a": 100, "b": 100}), machine, machine.workers())
+    found = Solution()
+    Search(Layout(flow, [500, 1500]), 1, Effort(0), found, exact=False).run()
+    assert found.counts is not None
+    assert [sum(row) for row in found.counts] == [500, 1500]
+
+
+def test_a_topology_that_costs_nothing_cannot_be_planned() -> None:
+    line = graph([("a", "b", Rule.SHUFFLE)])
+    machine = cluster(1, cores=4)
+    with pytest.raises(ValueError, match="'small' costs nothing by this profile"):
+        rlas(line, profile({"a": 0, "b": 0}), machine, machine.workers())
+
+
 def test_the_same_arguments_give_the_same_plan() -> None:
     topology, times = fraud_detection()
     machine = server_a(sockets=2)
@@ -150,11 +167,22 @@ def test_what_talks_much_runs_together() -> None:
     assert apart.place_of[0] != apart.place_of[1]
 
 
+def test_more_nodes_are_never_worse_than_one() -> None:
+    """Word count in small: the way to the other node costs more than a second core gives."""
+    topology, times = word_count()
+    rates = []
+    for nodes in (1, 2):
+        machine = cluster(nodes, cores=2, other_node=Crossing(Cost(5_000), Cost(5_000)))
+        plan = rlas(topology, times, machine, machine.workers(), max_instances=10)
+        rates.append(predict(topology, plan, times, machine).throughput)
+    assert rates[1] >= rates[0] * (1 - 1e-9)
+
+
 def test_a_plan_says_why() -> None:
     topology = graph([("a", "b", Rule.SHUFFLE)])
     machine = cluster(1, cores=2)
     plan = rlas(topology, profile({"a": 100, "b": 100}), machine, machine.workers())
-    assert plan.reason.startswith("10,000,000 records/s at the sinks with 2 of at most 2 instances")
+    assert plan.reason.startswith("10,000,000 records/s at the sinks with 2 of at most 4 instances")
     assert apply(plan, topology).operator("a").parallelism == 1
 
 

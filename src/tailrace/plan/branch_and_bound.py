@@ -19,6 +19,7 @@ from tailrace.plan.layout import Layout, twins
 CLOSE = 1 - 1e-9
 """A bound must be better than the best by more than rounding."""
 
+MOST_BLOCKS = 300
 Step = tuple[int, int, int]
 """Part, place, instances."""
 
@@ -53,7 +54,9 @@ class Search:
         self, layout: Layout, compression: int, effort: Effort, solution: Solution, exact: bool
     ) -> None:
         self.layout = layout
-        self.compression = compression
+        # A block must have a chance to fit into a place, and the tree must not become too deep.
+        roomy = min(compression, max(place.cores for place in layout.flow.places))
+        self.compression = max(roomy, -(-sum(layout.sizes) // MOST_BLOCKS))
         self.effort = effort
         self.solution = solution
         self.exact = exact
@@ -134,16 +137,25 @@ class Search:
         return -(-missing // -(-missing // self.compression))
 
     def _distinct(self, k: int, lowest: int) -> list[int]:
-        """The places that differ; of equal ones with the same instances the first."""
-        seen = set()
-        found = []
-        columns = list(zip(*self.layout.counts, strict=True))
-        for place in self.layout.places:
-            key = (self._twins[place], columns[place])
-            if key not in seen and place >= lowest:
-                found.append(place)
-            seen.add(key)
-        return found
+        """The places that differ for a part; of equal ones the first.
+
+        Exactly equal are twins with the same instances. Otherwise it is enough that the part costs
+        the same there and that place, socket and node have as much to do.
+        """
+        layout = self.layout
+        found: dict[object, int] = {}
+        columns = list(zip(*layout.counts, strict=True))
+        busy: dict[tuple[int, ...], float] = {}
+        for place, cpu in zip(layout.flow.places, layout.cpu, strict=True):
+            for key in ((place.node,), (place.node, place.socket)):
+                busy[key] = busy.get(key, 0.0) + cpu
+        for p, place in enumerate(layout.flow.places):
+            same: tuple[object, ...] = (self._twins[p], columns[p])
+            if not self.exact:
+                loads = (layout.cost[k][p], layout.cpu[p], busy[place.node,])
+                same = (place.cores, *loads, busy[place.node, place.socket])
+            found.setdefault(same, p)
+        return [p for p in found.values() if p >= lowest]
 
     def _rate(self, steps: list[Step]) -> tuple[float, float, list[Step]]:
         self._do(steps)

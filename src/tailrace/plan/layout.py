@@ -44,6 +44,10 @@ class Layout:
         ]
         rates = _edge_rates(flow, self.sizes)
         self.base, self._memory_of = _bases(flow, rates, self.sizes)
+        if not any(self.base):
+            raise ValueError(
+                f"topology {flow.graph.name!r} costs nothing by this profile: no rate limits it"
+            )
         self.cost = [[self.base[k]] * len(flow.places) for k in self.parts]
         self.cpu = [0.0] * len(flow.places)
         self._forward: list[list[Way]] = [[] for _ in self.parts]

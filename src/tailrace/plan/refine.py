@@ -17,7 +17,7 @@ from tailrace.plan.layout import Layout, layout_of
 
 KICK = 8
 """Instances that are thrown elsewhere at once."""
-PATIENCE = 20
+PATIENCE = 12
 """So many throws in a row may be in vain."""
 SMALL = 50_000
 """So many placements are searched to the end."""
@@ -49,19 +49,32 @@ def refine(
         if effort.left <= 0 or patience == 0:
             return best
         assert best.counts is not None
-        counts = _thrown(best.counts, free, chance)
+        counts = _thrown(best.counts, free, limit, chance)
 
 
-def _thrown(counts: list[list[int]], free: list[int], chance: random.Random) -> list[list[int]]:
-    """Some instances elsewhere; of three, one becomes an instance of another part."""
+def _thrown(
+    counts: list[list[int]], free: list[int], limit: int, chance: random.Random
+) -> list[list[int]]:
+    """Some instances elsewhere; a few of them come, go, or become those of another part."""
     counts = [row.copy() for row in counts]
-    for _ in range(KICK):
-        k = chance.choices(range(len(counts)), [sum(row) for row in counts])[0]
-        place = chance.choices(range(len(counts[k])), counts[k])[0]
-        changes = k in free and sum(counts[k]) > 1 and chance.random() < 1 / 3
-        j = chance.choice(free) if changes else k
-        counts[k][place] -= 1
-        counts[j][chance.randrange(len(counts[k]))] += 1
+    everywhere = range(len(counts[0]))
+    for _ in range(min(KICK, 1 + sum(map(sum, counts)) // 3)):
+        sizes = [sum(row) for row in counts]
+        k = chance.choices(range(len(counts)), sizes)[0]
+        place = chance.choices(everywhere, counts[k])[0]
+        to = chance.choice(everywhere)
+        kind = chance.choice(("move", "move", "move", "change", "come", "go"))
+        may_go = k in free and sizes[k] > 1
+        if kind == "come" and free and sum(sizes) < limit:
+            counts[chance.choice(free)][to] += 1
+        elif kind == "change" and may_go:
+            counts[k][place] -= 1
+            counts[chance.choice(free)][to] += 1
+        elif kind == "go" and may_go:
+            counts[k][place] -= 1
+        else:
+            counts[k][place] -= 1
+            counts[k][to] += 1
     return counts
 
 

@@ -15,25 +15,26 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Collection, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from math import ceil, inf
 
 from tailrace.graph.model import Graph, Rule
 from tailrace.plan.branch_and_bound import Effort, Search, Solution
 from tailrace.plan.flow import Flow, flow_of
-from tailrace.plan.layout import Layout, layout_of_plan
+from tailrace.plan.layout import Layout, layout_of, layout_of_plan
 from tailrace.plan.machine import FREE, Crossing, Machine, Place, total_cores
-from tailrace.plan.model import loads, predict, source_rates
+from tailrace.plan.model import loads, predict, resource_uses, source_rates
 from tailrace.plan.plan import Plan, plan_for, with_parallelism
 from tailrace.plan.profile import Profile
 from tailrace.plan.refine import refine, search_to_the_end
 
 COMPRESSION = 5
 LAYOUTS = 40_000
-"""The default effort: two or three seconds for 144 cores."""
-PLACEMENT_LAYOUTS = 2_000
-"""What one step of the scaling may take of it."""
+"""The default effort of the refinement: one or two seconds for 144 cores."""
+PLACEMENT_LAYOUTS = 500
+"""What one step of the scaling may look at; its first way down the tree always ends."""
 
 
 def rlas(
@@ -54,27 +55,49 @@ def rlas(
 
     Chains stay as the graph has them. Operators in `keep` stay as many as they are, and so do
     chains with a global grouping or a forwarded stream that is not fused. There are at most
-    `max_instances` (as many as cores, unless told). The plan is never worse than `start`, which
-    must be of the same chains. `layouts` bounds the search: the result depends on the arguments
-    alone, except when `budget_s` ends it earlier: then it is the best so far.
+    `max_instances` (unless told, as many as cores, or a few more on small machines). The plan is
+    never worse than `start`, which must be of the same chains. `layouts` bounds the refinement:
+    the result depends on the arguments alone, except when `budget_s` ends it earlier: then it is
+    the best so far.
     """
     flow = flow_of(graph, profile, machine, places)
-    limit = max(max_instances or total_cores(places), len(flow.parts))
+    limit = max(max_instances or _most_instances(flow), len(flow.parts))
     ends = time.monotonic() + budget_s
-    effort = Effort(layouts, lambda: time.monotonic() > ends)
+
+    def late() -> bool:
+        return time.monotonic() > ends
+
     free = _free_parts(flow, keep)
-    tried = list(_scale(flow, free, limit, compression, effort))
-    if start is not None:
-        given = layout_of_plan(flow, start)
+    tried = list(_scale(flow, free, limit, compression, late))
+    starts = [] if start is None else [start]
+    alone = _largest_node(places)
+    if len(alone) < len(places):
+        # What costs little and talks much may do better on one node than on all.
+        few = rlas(
+            graph,
+            profile,
+            machine,
+            tuple(places[p] for p in alone),
+            compression=compression,
+            max_instances=limit,
+            keep=keep,
+            layouts=layouts // 4,
+            budget_s=ends - time.monotonic(),
+            seed=seed,
+        )
+        starts.append(replace(few, place_of=tuple(alone[p] for p in few.place_of)))
+    for plan in starts:
+        given = layout_of_plan(flow, plan)
         tried.append(Solution(given.copy_counts(), given.fullest()))
     best = min(tried, key=lambda solution: solution.fullest)
+    effort = Effort(layouts, late)
     best = refine(flow, best, free, limit, effort, random.Random(seed))
     search_to_the_end(flow, best, free, limit, effort)
     assert best.counts is not None
     plan = _plan_of(flow, best.counts)
     prediction = predict(graph, plan, profile, machine)
     instances = sum(map(sum, best.counts))
-    spent = "stopped by its time budget" if time.monotonic() > ends else "searched to its end"
+    spent = "stopped by its time budget" if late() else "searched to its end"
     reason = (
         f"{prediction.throughput:,.0f} records/s at the sinks with {instances} of at most {limit}"
         f" instances; limited by {prediction.bottleneck.what} {prediction.bottleneck.where};"
@@ -120,6 +143,19 @@ def _free_parts(flow: Flow, keep: Collection[str]) -> list[int]:
     ]
 
 
+def _largest_node(places: tuple[Place, ...]) -> list[int]:
+    """The places of the node that has the most of them."""
+    nodes = Counter(place.node for place in places)
+    largest = max(nodes, key=nodes.__getitem__)
+    return [p for p, place in enumerate(places) if place.node == largest]
+
+
+def _most_instances(flow: Flow) -> int:
+    """As many as cores, as in the paper; where those are few, enough to balance their work."""
+    cores, parts = total_cores(flow.places), len(flow.parts)
+    return max(cores, min(parts * len(flow.places), 2 * max(cores, parts)))
+
+
 def _plan_of(flow: Flow, counts: list[list[int]]) -> Plan:
     sizes = [sum(row) for row in counts]
     heads = {}
@@ -133,24 +169,34 @@ def _plan_of(flow: Flow, counts: list[list[int]]) -> Plan:
 
 
 def _scale(
-    flow: Flow, free: list[int], limit: int, compression: int, effort: Effort
+    flow: Flow, free: list[int], limit: int, compression: int, late: Callable[[], bool]
 ) -> Iterator[Solution]:
     """Algorithm 1: ever more instances, each time with the best placement found."""
     sizes = [1 if k in free else len(part.instances) for k, part in enumerate(flow.parts)]
     while True:
         found = Solution()
-        own = Effort(min(effort.left, PLACEMENT_LAYOUTS), effort.late)
-        before = own.left
-        Search(Layout(flow, sizes), compression, own, found, exact=False).run()
-        effort.spend(before - own.left)
+        effort = Effort(PLACEMENT_LAYOUTS, late)
+        Search(Layout(flow, sizes), compression, effort, found, exact=False).run()
+        even = _even(flow, sizes)
+        if even.fullest < found.fullest:
+            found = even
         assert found.counts is not None
         yield found
         room = limit - sum(sizes)
         grown = _bottleneck(flow, found.counts, free)
-        if room < 1 or grown is None or effort.left <= 0:
+        if room < 1 or grown is None or late():
             return
         k, more = grown
         sizes[k] += min(more, room)
+
+
+def _even(flow: Flow, sizes: list[int]) -> Solution:
+    """Instances in turn: what greedy packing may miss where there are many small places."""
+    counts = [[0] * len(flow.places) for _ in sizes]
+    instances = [k for k, size in enumerate(sizes) for _ in range(size)]
+    for i, k in enumerate(instances):
+        counts[k][i % len(flow.places)] += 1
+    return Solution(counts, layout_of(flow, counts).fullest())
 
 
 def _bottleneck(flow: Flow, counts: list[list[int]], free: list[int]) -> tuple[int, int] | None:
@@ -170,8 +216,10 @@ def _bottleneck(flow: Flow, counts: list[list[int]], free: list[int]) -> tuple[i
         if k in free and ratio > 1 + 1e-6:
             # The paper adds ceil(ratio); many instances need more to make up for it at once.
             return k, max(ceil(ratio), ceil(sum(counts[k]) * (ratio - 1)))
+    crowded = max(resource_uses(flow, unit), key=lambda use: use.used)
     slowest = [k for k in sources if k in free]
-    if slowest:
+    if slowest and crowded.used <= max(uses.values()):
         return max(slowest, key=uses.__getitem__), 1
+    # Instances do not fit beside each other: finer ones may.
     heaviest = max(free, key=uses.__getitem__, default=None)
     return None if heaviest is None else (heaviest, 1)

@@ -20,7 +20,7 @@ from tailrace.graph.model import Graph, Grouping, Operator, Record, Rule, Stream
 from tailrace.graph.wiring import wire
 from tailrace.measure.codec import CodecTimes, measure_codec
 from tailrace.runtime.core import Core, Limits
-from tailrace.runtime.outlet import Item, Marker, Outlet
+from tailrace.runtime.outlet import WATERMARK, Item, Marker, Outlet
 from tailrace.runtime.router import Router
 from tailrace.runtime.source import Sink, SinkLogic, SourceLogic
 from tailrace.transport.codec import CodecError
@@ -215,10 +215,7 @@ class Station:
         for timed in self.timed:
             share = timed.records / total if total else 0.0
             _add(timed.made, {o: n * share for o, n in self._made().items()}, {})
-        batches = self._hand_over()
-        for batch in batches:
-            batch.markers.clear()  # the end itself
-        return batches
+        return self._hand_over()
 
     def close(self) -> None:
         """Close the operator."""
@@ -230,10 +227,10 @@ class Station:
     def _keep(self, peer: int, link: int, items: list[Item]) -> bool:
         batch = self._batches[int(self._links[link].stream.target.split()[1])]
         for item in items:
-            if isinstance(item, Marker):
-                batch.markers.append(item)
-            else:
+            if not isinstance(item, Marker):
                 batch.parts.append(item[1])
+            elif item.kind == WATERMARK:  # where the input ends is up to `finish`
+                batch.markers.append(item)
         return True
 
     def _made(self) -> dict[str, float]:

@@ -29,6 +29,12 @@ def test_selectivity_is_what_comes_out_for_each_record() -> None:
     assert found.of("odd").work.selectivity == {"main": 0.5}
 
 
+def test_operators_may_be_called_anything() -> None:
+    topology, stream = numbers(100)
+    stream.map(str, name="from 0").map(str, name="to 0").sink(print, name="to 1")
+    assert profile(topology).of("to 0").work.selectivity == {"main": 1.0}
+
+
 def test_side_streams_have_selectivities_of_their_own() -> None:
     topology, stream = numbers()
     parts = stream.split(lambda n: "few" if n % 4 == 0 else "many", ["few", "many"], name="split")

@@ -29,6 +29,8 @@ DEALT = (Rule.KEY, Rule.PARTIAL_KEY, Rule.CUSTOM)
 RECEIVERS = 2
 """That dealt streams are dealt to."""
 _LIMITS = Limits(window_records=sys.maxsize, gathered_records=sys.maxsize)
+_FROM, _TO = "\0from", "\0to"
+"""Names of stubs; nobody calls an operator so."""
 _PATIENCE_S = 0.001
 _CODED_EVERY = 4
 """Of the batches of an output, one in so many is encoded and decoded."""
@@ -161,7 +163,7 @@ class Station:
             self._instance.inlets[link.id]
             for i in range(len(entering))
             for link in wiring.links
-            if link.stream.source == f"from {i}"
+            if link.stream.source == f"{_FROM} {i}"
         ]
 
     @property
@@ -282,11 +284,11 @@ def _small_graph(
     operators = [replace(operator, parallelism=1)]
     streams = []
     for i, stream in enumerate(entering):
-        operators.append(Operator(f"from {i}", None, is_source=True))
-        streams.append(Stream(f"from {i}", operator.name, shuffle, port=stream.port))
+        operators.append(Operator(f"{_FROM} {i}", None, is_source=True))
+        streams.append(Stream(f"{_FROM} {i}", operator.name, shuffle, port=stream.port))
     for j, stream in enumerate(leaving):
-        operators.append(Operator(f"to {j}", None))
-        streams.append(Stream(operator.name, f"to {j}", shuffle, stream.output))
+        operators.append(Operator(f"{_TO} {j}", None))
+        streams.append(Stream(operator.name, f"{_TO} {j}", shuffle, stream.output))
     return Graph(operator.name, tuple(operators), tuple(streams))
 
 

@@ -54,7 +54,7 @@ _HANDSHAKE_MS = 600_000
 _MOST_PUSHERS = 1024
 """Spark tasks that feed sources here at the same time."""
 _LONGEST_SLEEP_S = 0.5
-_WAKING_UP_S = 80e-6
+_WAKING_UP_S = 150e-6
 """About what falling asleep and waking up take: a worker with a free core is up that early."""
 
 

@@ -4,7 +4,7 @@ A failing case is replayed by what Hypothesis prints: the topology follows from 
 """
 
 import random
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -14,9 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tailrace as tr
+from tailrace.control.peers import halves
+from tailrace.graph.wiring import wire
 from tailrace.routing.hashing import stable_hash
-from tailrace.runtime.core import Limits
-from tailrace.runtime.outlet import Outlet
+from tailrace.runtime.core import Core, Limits, Report
+from tailrace.runtime.outlet import Item, Marker, Outlet
 from tailrace.testing import collect, run
 from tests.runtime.watched import WatchedCore, watched_run
 
@@ -252,3 +254,43 @@ def test_a_hundred_by_a_hundred_instances() -> None:
     results = collect(stream.shuffle().map(abs, parallelism=100).gather().map(abs, parallelism=1))
     run(topology, workers=2)
     assert sorted(results) == list(range(2000))
+
+
+def pieces(items: list[Item], most_bytes: int) -> list[tuple[list[Item], int]]:
+    """A jumbo as a peer sends it whose messages hold so many bytes: halved until each fits."""
+    size = sum(len(record) for item in items if not isinstance(item, Marker) for record in item[1])
+    parts = halves(items)
+    if size <= most_bytes or len(parts) == 1:
+        return [(items, max(size, 1))]
+    return [piece for part in parts for piece in pieces(part, most_bytes)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_large_records_that_go_in_pieces_never_stop_a_link(seed: int) -> None:
+    chance = random.Random(seed)
+    topology = tr.Topology()
+    got: list[bytes] = []
+    records = [bytes(chance.randint(20, 900)) for _ in range(400)]
+    topology.source(records).shuffle().sink(got.append)
+    wiring = wire(topology.graph)
+    messages: deque[tuple[int, list[Item], int]] = deque()
+
+    def send(peer: int, link: int, items: list[Item]) -> int:
+        parts = pieces(items, 1000)
+        messages.extend((link, part, size) for part, size in parts)
+        return sum(size for _, size in parts)
+
+    limits = Limits(window_bytes=4000, poll_records=64)
+    cores: list[Core] = []
+    for rank in (0, 1):
+        report: Report = lambda peer, link, taken: cores[peer].credit(link, taken)  # noqa: E731
+        cores.append(Core(rank, wiring, (0, 1), lambda: 0, send, report, limits=limits))
+    sender, receiver = cores
+    while not receiver.ended:
+        progress = sender.round()
+        while messages:
+            link, items, size = messages.popleft()
+            receiver.deliver(link, items, 0, size)
+        progress |= receiver.round()
+        assert progress, f"stuck after {len(got)} of {len(records)} records"
+    assert got == records

@@ -121,10 +121,15 @@ class Outlet:
         self.sent += self.records
         self.credit_used += self.records
         if size_bytes and self.records:
-            self.bytes_used += size_bytes
-            self.sizes.append((self.sent, size_bytes))
+            window_bytes = self.limits.window_bytes
+            # The receiver reports each quarter of the window. Of a jumbo that came in pieces it may
+            # have reported some, and it is not paid back before the last: so none may count as the
+            # whole window, or the sender would wait for a report that is not due.
+            charged = min(size_bytes, window_bytes - window_bytes // 4)
+            self.bytes_used += charged
+            self.sizes.append((self.sent, charged))
             # Of large records fewer are gathered, so that one jumbo stays below the window.
-            fitting = self.limits.window_bytes * self.records // size_bytes
+            fitting = window_bytes * self.records // size_bytes
             self.most_records = min(max(fitting, 1), self.limits.gathered_records)
         self.records = 0
         self.emitted_ns = -1

@@ -183,3 +183,8 @@ def test_a_generator_can_be_shipped() -> None:
 def test_what_makes_no_sense_is_refused(make: Any, message: str) -> None:
     with pytest.raises((ValueError, TypeError), match=message):
         make()
+
+
+def test_the_same_records_can_be_had_without_their_pace() -> None:
+    source = sources.rate(1, ["a", "b", "c"], seconds=2).unpaced()
+    assert source.open(0, 1, VirtualClock()).poll(10) == ["a", "b", "c"]

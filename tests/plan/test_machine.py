@@ -8,6 +8,7 @@ import pytest
 from tailrace.plan.machine import (
     Cost,
     Crossing,
+    Jumbo,
     Machine,
     Node,
     Place,
@@ -86,3 +87,30 @@ def test_distances_without_costs_are_refused() -> None:
         Machine("m", (Node("n", two, ((0, 1), (1, 0))),))
     with pytest.raises(ValueError, match="2 sockets; its distances must be 2 rows of 2"):
         Machine("m", (Node("n", two),))
+
+
+def test_the_records_of_a_jumbo_share_its_message() -> None:
+    cost = Cost(record_ns=10, message_ns=1280)
+    assert cost.ns(0, jumbo_records=64) == 30
+    assert cost.ns(0) == 20  # a typical one has 128
+
+
+def test_what_is_encoded_costs_what_its_profile_says_or_else_the_machine() -> None:
+    crossing = Crossing(Cost(10), Cost(20), encode=Cost(100), decode=Cost(200))
+    assert crossing.send_ns(50) == 110
+    assert crossing.receive_ns(50) == 220
+    jumbo = Jumbo(encode_ns=1, decode_ns=2, records=128)
+    assert crossing.send_ns(50, jumbo) == 11
+    assert crossing.receive_ns(50, jumbo) == 22
+
+
+def test_what_goes_by_reference_is_not_encoded() -> None:
+    jumbo = Jumbo(encode_ns=1000, decode_ns=1000, records=128)
+    assert Crossing(Cost(10), Cost(20)).send_ns(50, jumbo) == 10
+
+
+def test_codecs_are_kept_in_the_file(tmp_path: Path) -> None:
+    crossing = Crossing(Cost(1), Cost(message_ns=2), encode=Cost(3), decode=Cost(4))
+    machine = cluster(2, same_socket=crossing)
+    machine.save(tmp_path / "machine.json")
+    assert Machine.load(tmp_path / "machine.json") == machine

@@ -5,12 +5,15 @@ from pathlib import Path
 import pytest
 
 from tailrace.graph.model import Grouping, Rule, Stream
+from tailrace.plan.machine import Jumbo
 from tailrace.plan.profile import OperatorProfile, Profile, Work, origin
 
 TOLLS = OperatorProfile(
     Work(100.0, {"main": 1.0}, percentiles_ns={5: 90.0, 50: 100.0, 95: 150.0}),
     {"main": 64.0},
     {"accidents": Work(20.0, {"main": 0.0}, memory_bytes=8)},
+    {"main": Jumbo(encode_ns=500.0, decode_ns=300.0, records=64.0)},
+    {"balances": 70.0},
 )
 
 

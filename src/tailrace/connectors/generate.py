@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from itertools import accumulate, count, islice, takewhile
@@ -233,3 +233,7 @@ class Generate(Source):
         if self.seconds is not None:
             offsets_ns = takewhile(round(self.seconds * 1e9).__gt__, offsets_ns)
         return _Paced(records, offsets_ns, clock_ns, emitted)
+
+    def unpaced(self) -> Generate:
+        """The same records, each as soon as it is asked for."""
+        return replace(self, pace=None, seconds=None)

@@ -35,6 +35,7 @@ from tailrace.control.protocol import (
 from tailrace.graph.model import Graph
 from tailrace.graph.wiring import wire
 from tailrace.runtime.core import Core, Limits
+from tailrace.runtime.garbage import collected_rarely
 from tailrace.runtime.histogram import Histogram
 from tailrace.runtime.instance import Instance
 from tailrace.runtime.source import FedReader
@@ -132,9 +133,10 @@ class Worker:
         """
         try:
             self._join()
-            while not self._stopped:
-                self._turn()
-                yield
+            with collected_rarely():
+                while not self._stopped:
+                    self._turn()
+                    yield
         except CoordinatorLostError as error:
             self.error = f"worker {self._rank} has lost the coordinator: {error}"
         except BaseException as error:
@@ -196,9 +198,7 @@ class Worker:
             source = instance.source
             if source is not None and (fd := source.reader.fileno()) is not None:
                 self._source_fds[fd] = (instance, False)
-        # What is here now stays: a collection that walks it all would be a pause of milliseconds.
-        gc.collect()
-        gc.freeze()
+        gc.collect()  # what is left now stays, and is passed over from here on
         self._tell(Ready(self._rank, ways))
 
     def _by_ring(self, hello: Hello) -> Peer | None:
@@ -394,7 +394,6 @@ class Worker:
             if not self._failed:
                 self._fail(error)
         finally:
-            gc.unfreeze()
             for peer in self._peers.values():
                 peer.close()
             for connection in self._sockets.values():

@@ -143,7 +143,7 @@ def _price(crossing: Crossing, machine: Machine | None = None) -> Price | None:
 
     def ns(record_bytes: float) -> float:
         on_link = record_bytes / machine.link_bytes_per_s * 1e9 if machine is not None else 0.0
-        return crossing.sender.ns(record_bytes) + crossing.receiver.ns(record_bytes) + on_link
+        return crossing.send_ns(record_bytes) + crossing.receive_ns(record_bytes) + on_link
 
     return ns if ns(1.0) > 0 else None
 

@@ -14,7 +14,7 @@ from functools import cached_property
 
 from tailrace.graph.expand import Chain, chains
 from tailrace.graph.model import Graph, Rule, Stream
-from tailrace.plan.machine import Machine, Place
+from tailrace.plan.machine import Jumbo, Machine, Place
 from tailrace.plan.plan import Plan, apply
 from tailrace.plan.profile import Profile, origin
 
@@ -58,6 +58,8 @@ class Edge:
     send_ns: Matrix
     receive_ns: Matrix
     """By the sender's and the receiver's place."""
+    deal_ns: float = 0.0
+    """What the sender pays on top to pick the receiver, if there are several."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,11 @@ class Flow:
             return float(sizes[edge.receiver])
         return self.fraction(edge.receiver, sizes)
 
+    def dealing_ns(self, edge: Edge, sizes: Sequence[int]) -> float:
+        """What picking the receiver of a record costs the sender."""
+        receivers = sum(sizes[k] for k in self.siblings[edge.receiver])
+        return edge.deal_ns if receivers > 1 else 0.0
+
     def fraction(self, part: int, sizes: Sequence[int]) -> float:
         """How many of its chain's instances a part has."""
         return sizes[part] / sum(sizes[k] for k in self.siblings[part])
@@ -170,13 +177,14 @@ def flow_of(graph: Graph, profile: Profile, machine: Machine, places: Sequence[P
         parts_of.append(list(range(len(parts), len(parts) + len(cuts))))
         parts += [Part(c, cut, source) for cut in cuts]
 
-    costs: dict[float, tuple[Matrix, Matrix]] = {}
+    costs: dict[tuple[float, Jumbo | None], tuple[Matrix, Matrix]] = {}
     edges = []
     for stream in outer:
         target = chained[chain_of[stream.target]]
         size = profile.of(stream.source).bytes_of(stream.output)
-        if size not in costs:
-            costs[size] = _crossing_costs(machine, places, size)
+        jumbo = profile.of(stream.source).jumbos.get(stream.output)
+        if (size, jumbo) not in costs:
+            costs[size, jumbo] = _crossing_costs(machine, places, size, jumbo)
         for a in parts_of[chain_of[stream.source]]:
             receivers = parts_of[chain_of[stream.target]]
             if stream.grouping.rule is Rule.GLOBAL:
@@ -192,7 +200,8 @@ def flow_of(graph: Graph, profile: Profile, machine: Machine, places: Sequence[P
                     stream.grouping.rule,
                     reaction(graph, profile, target, stream),
                     size,
-                    *costs[size],
+                    *costs[size, jumbo],
+                    profile.of(stream.source).deal_ns.get(stream.target, 0.0),
                 )
                 for b in receivers
             ]
@@ -205,10 +214,10 @@ def flow_of_plan(graph: Graph, plan: Plan, profile: Profile, machine: Machine) -
 
 
 def _crossing_costs(
-    machine: Machine, places: tuple[Place, ...], record_bytes: float
+    machine: Machine, places: tuple[Place, ...], record_bytes: float, jumbo: Jumbo | None
 ) -> tuple[Matrix, Matrix]:
     everywhere = range(len(places))
     crossings = [[machine.crossing(p, q, places) for q in everywhere] for p in everywhere]
-    send = tuple(tuple(c.sender.ns(record_bytes) for c in row) for row in crossings)
-    receive = tuple(tuple(c.receiver.ns(record_bytes) for c in row) for row in crossings)
+    send = tuple(tuple(c.send_ns(record_bytes, jumbo) for c in row) for row in crossings)
+    receive = tuple(tuple(c.receive_ns(record_bytes, jumbo) for c in row) for row in crossings)
     return send, receive

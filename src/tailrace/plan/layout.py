@@ -43,7 +43,7 @@ class Layout:
             for k in self.parts
         ]
         rates = _edge_rates(flow, self.sizes)
-        self.base, self._memory_of = _bases(flow, rates)
+        self.base, self._memory_of = _bases(flow, rates, self.sizes)
         if not any(self.base):
             raise ValueError(
                 f"topology {flow.graph.name!r} costs nothing by this profile: no rate limits it"
@@ -291,7 +291,7 @@ def _edge_rates(flow: Flow, sizes: Sequence[int]) -> list[float]:
     return rates
 
 
-def _bases(flow: Flow, rates: list[float]) -> tuple[list[float], list[float]]:
+def _bases(flow: Flow, rates: list[float], sizes: Sequence[int]) -> tuple[list[float], list[float]]:
     """CPU and memory of each part without fetching."""
     emitted = source_rates(flow, None)
     cpu, memory = [], []
@@ -299,7 +299,8 @@ def _bases(flow: Flow, rates: list[float]) -> tuple[list[float], list[float]]:
         works = [(rates[e], flow.edges[e].reaction) for e in flow.into[k]]
         if part.source:
             works.append((emitted[k], part.source))
-        cpu.append(sum(rate * reaction.cpu_ns * NS for rate, reaction in works))
+        dealing = sum(rates[e] * flow.dealing_ns(flow.edges[e], sizes) * NS for e in flow.out_of[k])
+        cpu.append(dealing + sum(rate * reaction.cpu_ns * NS for rate, reaction in works))
         memory.append(sum(rate * reaction.memory_bytes for rate, reaction in works))
     return cpu, memory
 

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 CACHE_LINE_BYTES = 64
+TYPICAL_JUMBO_RECORDS = 128.0
+"""What a worker under load polls from a source at once, dealt to two receivers."""
 
 
 @dataclass(frozen=True)
@@ -26,11 +28,28 @@ class Cost:
     byte_ns: float = 0.0
     line_ns: float = 0.0
     """For each cache line that the record touches."""
+    message_ns: float = 0.0
+    """For each message: the records of a jumbo share it."""
 
-    def ns(self, record_bytes: float) -> float:
-        """The time for a record of that size."""
+    def ns(self, record_bytes: float, jumbo_records: float = TYPICAL_JUMBO_RECORDS) -> float:
+        """The time for a record of that size, which travels with so many (itself included)."""
         lines = ceil(record_bytes / CACHE_LINE_BYTES) if self.line_ns else 0
-        return self.record_ns + self.byte_ns * record_bytes + self.line_ns * lines
+        return (
+            self.record_ns
+            + self.byte_ns * record_bytes
+            + self.line_ns * lines
+            + self.message_ns / jumbo_records
+        )
+
+
+@dataclass(frozen=True)
+class Jumbo:
+    """How the records of an output travel, as a profile has measured it: times of one record."""
+
+    encode_ns: float
+    decode_ns: float
+    records: float
+    """How many share one under load."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +58,27 @@ class Crossing:
 
     sender: Cost = field(default_factory=Cost)
     receiver: Cost = field(default_factory=Cost)
+    encode: Cost | None = None
+    """What encoding adds for records of which no profile says it. None: nothing is encoded."""
+    decode: Cost | None = None
+
+    def send_ns(self, record_bytes: float, jumbo: Jumbo | None = None) -> float:
+        """The sender's time for a record."""
+        ns = self.sender.ns(record_bytes, _jumbo_records(jumbo))
+        if self.encode is None:
+            return ns
+        return ns + (self.encode.ns(record_bytes) if jumbo is None else jumbo.encode_ns)
+
+    def receive_ns(self, record_bytes: float, jumbo: Jumbo | None = None) -> float:
+        """The receiver's time for a record."""
+        ns = self.receiver.ns(record_bytes, _jumbo_records(jumbo))
+        if self.decode is None:
+            return ns
+        return ns + (self.decode.ns(record_bytes) if jumbo is None else jumbo.decode_ns)
+
+
+def _jumbo_records(jumbo: Jumbo | None) -> float:
+    return TYPICAL_JUMBO_RECORDS if jumbo is None else jumbo.records
 
 
 FREE = Crossing()
@@ -163,7 +203,7 @@ def machine_from_json(saved: Mapping[str, Any]) -> Machine:
     """The machine that `machine_to_json` made them of."""
 
     def crossing(values: Mapping[str, Any]) -> Crossing:
-        return Crossing(Cost(**values["sender"]), Cost(**values["receiver"]))
+        return Crossing(**{key: cost and Cost(**cost) for key, cost in values.items()})
 
     def limit(value: float | None) -> float:
         return inf if value is None else value

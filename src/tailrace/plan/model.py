@@ -187,11 +187,12 @@ def loads(
         for e in flow.out_of[k]:
             edge = flow.edges[e]
             out = leaving.get((edge.stream.source, edge.stream.output))
+            dealing_ns = flow.dealing_ns(edge, sizes)
             for p in places:
                 if out and out[p]:
                     for q, share in _receivers(flow, e, p, counts, sizes).items():
                         ways[e][p, q] = out[p] * share
-                        cpu[p] += out[p] * share * edge.send_ns[p][q] * NS
+                        cpu[p] += out[p] * share * (edge.send_ns[p][q] + dealing_ns) * NS
         if capped is not None:
             _cap(flow, k, row, cpu, ways, capped[k])
         found.part.append(cpu)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.graph.model import DEAD_LETTERS, MAIN, Stream
+from tailrace.plan.machine import Jumbo
 
 
 def origin(stream: Stream) -> str:
@@ -46,6 +47,11 @@ class OperatorProfile:
     """The size of a record, by output. An output that is not named has `DEFAULT_RECORD_BYTES`."""
     by_input: Mapping[str, Work] = field(default_factory=dict)
     """For inputs, by their `origin`, whose work differs from `work`."""
+    jumbos: Mapping[str, Jumbo] = field(default_factory=dict)
+    """How records travel, by output, where it was measured; the machine's costs say it else."""
+    deal_ns: Mapping[str, float] = field(default_factory=dict)
+    """What it takes to pick the receiver of a record where there are several, by operator that
+    reads it."""
 
     def work_for(self, input_: str | None) -> Work:
         """The work for a record of an input; None for what a source emits."""
@@ -122,6 +128,8 @@ def profile_from_json(saved: Mapping[str, Any]) -> Profile:
                 work(values["work"]),
                 values.get("record_bytes", {}),
                 {key: work(inner) for key, inner in values.get("by_input", {}).items()},
+                {key: Jumbo(**inner) for key, inner in values.get("jumbos", {}).items()},
+                values.get("deal_ns", {}),
             )
             for name, values in saved["operators"].items()
         },

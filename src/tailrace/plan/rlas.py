@@ -111,7 +111,7 @@ def rlas_fix_l(graph: Graph, profile: Profile, machine: Machine, places: tuple[P
     ways_ = [machine.same_socket, *machine.other_socket]
     if len(machine.nodes) > 1:
         ways_.append(machine.other_node)
-    farthest = max(ways_, key=lambda way: way.sender.ns(100) + way.receiver.ns(100))
+    farthest = max(ways_, key=lambda way: way.send_ns(100) + way.receive_ns(100))
     plan = rlas(graph, profile, _everywhere(machine, farthest), places)
     return replace(plan, scheduler="rlas fix l")
 

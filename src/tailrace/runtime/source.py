@@ -61,6 +61,10 @@ class Source:
         """The reader of one instance's share, from a position or from the start."""
         raise NotImplementedError
 
+    def unpaced(self) -> Source:
+        """The same records as fast as they can be had; for measuring what they cost."""
+        return self
+
 
 class Sink:
     """A description of where records go; shipped to the workers, so it must be picklable."""

@@ -1,0 +1,83 @@
+"""A source that notes how much it has emitted by when, and leaves that in a folder."""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tailrace.graph.model import Graph
+from tailrace.runtime.source import Reader, Source, SourceLogic
+
+_EVERY_NS = 20_000_000
+
+
+class _Watched(Reader):
+    def __init__(self, reader: Reader, clock_ns: Callable[[], int], path: Path | None) -> None:
+        self._reader = reader
+        self._clock_ns = clock_ns
+        self._path = path
+        self._emitted = 0
+        self._next_ns = 0
+        self._notes: list[tuple[int, int]] = []
+
+    def poll(self, most: int) -> list[Any] | None:
+        now_ns = self._clock_ns()
+        if now_ns >= self._next_ns:
+            self._next_ns = now_ns + _EVERY_NS
+            self._notes.append((now_ns, self._emitted))
+        records = self._reader.poll(most)
+        self._emitted += len(records or ())
+        return records
+
+    def close(self) -> None:
+        self._reader.close()
+        if self._path is not None:
+            self._path.write_text(json.dumps(self._notes))
+
+
+@dataclass(frozen=True)
+class Watched(Source):
+    """Another source, unpaced."""
+
+    source: Source
+    name: str
+    folder: str | None = None
+
+    def open(
+        self, index: int, parallelism: int, clock_ns: Callable[[], int], position: Any = None
+    ) -> Reader:
+        path = Path(self.folder) / f"{self.name}-{index}.json" if self.folder else None
+        reader = self.source.open(index, parallelism, clock_ns, position)
+        return _Watched(reader, clock_ns, path)
+
+
+def watched(graph: Graph, folder: Path | None) -> Graph:
+    """The graph with its sources unpaced and, with a folder, watched."""
+    operators = []
+    for operator in graph.operators:
+        if isinstance(operator.logic, SourceLogic):
+            source = operator.logic.source.unpaced()
+            inner = source.source if isinstance(source, Watched) else source
+            where = str(folder) if folder else None
+            logic = SourceLogic(Watched(inner, operator.name, where))
+            operator = replace(operator, logic=logic)
+        operators.append(operator)
+    return replace(graph, operators=tuple(operators))
+
+
+def rate_in(folder: Path, begin_ns: int, end_ns: int) -> float:
+    """Records per second that all sources emitted together between two times."""
+    total = 0.0
+    for path in folder.glob("*.json"):
+        notes = [note for note in json.loads(path.read_text()) if begin_ns <= note[0] <= end_ns]
+        if len(notes) > 1:
+            (first_ns, first), (last_ns, last) = notes[0], notes[-1]
+            total += (last - first) * 1e9 / (last_ns - first_ns)
+    return total
+
+
+def now_ns() -> int:
+    """The time by the clock of workers on this machine."""
+    return time.monotonic_ns()

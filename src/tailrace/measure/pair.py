@@ -1,0 +1,234 @@
+"""Two real workers side by side, and the CPU time that records cost each of them.
+
+The workers are those of the engine, as processes of their own, without Spark. They run one trial
+after the other. The CPU time of some turns of a worker's loop, divided by their records, is one
+value, and the median is the result: that is robust against whatever else the machine does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from tailrace.control.coordinator import Coordinator
+from tailrace.control.peers import KIND_CREDIT, credits_in
+from tailrace.control.protocol import Settings
+from tailrace.control.worker import Worker
+from tailrace.graph.model import DEAD_LETTERS, Graph, Grouping, Operator, Record, Rule, Stream
+from tailrace.graph.wiring import wire
+from tailrace.runtime.core import DEFAULT_LIMITS, Core
+from tailrace.runtime.source import Reader, Sink, SinkLogic, Source, SourceLogic
+
+ALONE, FUSED, LOCAL, ACROSS = "alone", "fused", "local", "across"
+RECORDS = 50_000
+"""Of each trial, at most."""
+LONGEST_S = 0.2
+"""What a trial may take."""
+_BREATH_S = 0.0005
+_TOGETHER = 5
+"""Jumbos that make one value, at least: not each turn writes to its socket."""
+_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A source and, but for ALONE, a sink: in its chain, in its worker, or in the other one."""
+
+    way: str
+    jumbo_records: int
+    record_bytes: int
+
+
+@dataclass(frozen=True)
+class _Replay(Source):
+    """The same jumbo of text again and again."""
+
+    trial: Trial
+
+    def open(
+        self, index: int, parallelism: int, clock_ns: Callable[[], int], position: Any = None
+    ) -> Reader:
+        return _ReplayReader(self.trial, clock_ns)
+
+
+class _ReplayReader(Reader):
+    def __init__(self, trial: Trial, clock_ns: Callable[[], int]) -> None:
+        self._clock_ns = clock_ns
+        self._jumbo = text_records(trial.jumbo_records, trial.record_bytes)
+        self._left = RECORDS // trial.jumbo_records
+        self._ends_ns = clock_ns() + int(LONGEST_S * 1e9)
+
+    def poll(self, most: int) -> list[Record] | None:
+        if not self._left or self._clock_ns() > self._ends_ns:
+            return None
+        self._left -= 1
+        return self._jumbo.copy()
+
+
+class _Nowhere(Sink):
+    def write(self, records: Iterator[Record]) -> None:
+        for _ in records:
+            pass
+
+
+def text_records(count: int, size_bytes: int) -> list[str]:
+    """Different texts of that size."""
+    return [f"{i:0{size_bytes}}" for i in range(count)]
+
+
+def _topology(trials: Sequence[Trial]) -> tuple[Graph, tuple[int, ...], tuple[int, ...]]:
+    """Source i and sink i for trial i; the worker of each instance, and its trial."""
+    operators, streams, placement, trial_of = [], [], [], []
+    for i, trial in enumerate(trials):
+        source, sink = f"source {i}", f"sink {i}"
+        operators.append(Operator(source, SourceLogic(_Replay(trial)), is_source=True))
+        if trial.way != ALONE:
+            rule = Rule.FORWARD if trial.way == FUSED else Rule.SHUFFLE
+            operators.append(Operator(sink, SinkLogic(_Nowhere()), outputs=(DEAD_LETTERS,)))
+            streams.append(Stream(source, sink, Grouping(rule)))
+    graph = Graph("calibration", tuple(operators), tuple(streams))
+    for chain in wire(graph).chains:
+        kind, number = chain.operators[0].split()
+        trial_of.append(int(number))
+        placement.append(int(kind == "sink" and trials[int(number)].way == ACROSS))
+    return graph, tuple(placement), tuple(trial_of)
+
+
+class _Watched(Worker):
+    """A worker that notes what its turns cost, by trial, some turns together."""
+
+    def __init__(self, settings: Settings, rank: int, trials: Sequence[Trial]) -> None:
+        super().__init__(settings, rank, "calibration")
+        self._trials = trials
+        self._at = -1
+        self._seen: Counter[str] = Counter()
+        self._trial = -1  # whose costs are being added up
+        self._spent_ns = self._records = 0
+        self.costs_ns: list[list[float]] = [[] for _ in trials]
+
+    def _turn(self) -> None:
+        if self._rank == 0:
+            self._take_turns()
+        else:
+            time.sleep(_BREATH_S)  # a worker that is the bottleneck finds several messages
+        began_ns = time.thread_time_ns()
+        super()._turn()
+        turn_ns = time.thread_time_ns() - began_ns
+        self._spent_ns += turn_ns
+        for trial, records in self._moved().items():
+            if trial != self._trial:
+                self._trial, self._spent_ns, self._records = trial, turn_ns, 0
+            self._records += records
+            if self._records >= _TOGETHER * self._trials[trial].jumbo_records:
+                self.costs_ns[trial].append(self._spent_ns / self._records)
+                self._spent_ns = self._records = 0
+
+    def _rest(self, core: Core) -> None:
+        self._look(_BREATH_S)  # spinning would count as work
+
+    def _take_turns(self) -> None:
+        """Sources that wait would cost something: have a core of the current trial's alone."""
+        assert self._core is not None
+        if self._at + 1 < len(self._trials) and (self._at < 0 or self._core.ended):
+            self._at += 1
+            graph, placement, trial_of = _topology(self._trials)
+            mine = [
+                worker if trial == self._at else worker - 2
+                for worker, trial in zip(placement, trial_of, strict=True)
+            ]
+            self._core = Core(0, wire(graph), tuple(mine), self._clock_ns, self._send, self._credit)
+
+    def _accept(self, core: Core, link: int, kind: int, payload: bytes | memoryview) -> None:
+        if kind == KIND_CREDIT:
+            for credited, taken in credits_in(payload):
+                with suppress(KeyError):  # the last credits of a trial come when its core is gone
+                    core.credit(credited, taken)
+        else:
+            super()._accept(core, link, kind, payload)
+
+    def _moved(self) -> dict[int, int]:
+        """Records since the last turn, by trial."""
+        assert self._core is not None
+        moved: dict[int, int] = {}
+        for instance in self._core.instances:
+            name = instance.chain.operators[0]
+            records = instance.counts[name].records_in - self._seen[name]
+            if records:
+                self._seen[name] += records
+                trial = int(name.split()[1])
+                moved[trial] = max(moved.get(trial, 0), records)
+        return moved
+
+
+def run_pair(
+    trials: Sequence[Trial],
+    *,
+    by_tcp: bool = False,
+    cores: tuple[Collection[int], Collection[int]] | None = None,
+) -> list[tuple[float, float]]:
+    """CPU time per record, in ns, of the source's worker and of the other one, by trial.
+
+    The two workers talk through rings, or by TCP over the loopback; they run on the given cores.
+    """
+    graph, placement, _ = _topology(trials)
+    coordinator = Coordinator(2, "127.0.0.1", lambda: None)
+    settings = Settings(
+        workers=2,
+        coordinator=coordinator.address,
+        secret=coordinator.secret,
+        job=pickle.dumps((graph, placement, DEFAULT_LIMITS)),
+        node="worker" if by_tcp else "memory",
+    )
+    processes = []
+    try:
+        for rank in (0, 1):
+            with tempfile.TemporaryFile() as orders:
+                bound = sorted(cores[rank]) if cores else []
+                pickle.dump((settings, rank, trials, bound), orders)
+                orders.seek(0)
+                command = [sys.executable, "-m", "tailrace.measure.pair"]
+                processes.append(subprocess.Popen(command, stdin=orders, stdout=subprocess.PIPE))
+        told = [process.communicate(timeout=_TIMEOUT_S)[0] for process in processes]
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+        coordinator.stop(drain=False)
+        coordinator.join()
+    if coordinator.roster.reason:
+        raise RuntimeError(f"the calibration failed: {coordinator.roster.reason}")
+    sender, receiver = map(json.loads, told)
+    return [
+        (median(sent), median(received) if trial.way == ACROSS else 0.0)
+        for trial, sent, received in zip(trials, sender, receiver, strict=True)
+    ]
+
+
+def main() -> None:
+    """One of the two: told on stdin what to do, tells on stdout what it cost."""
+    settings, rank, trials, cores = pickle.load(sys.stdin.buffer)
+    if cores:
+        with suppress(OSError):
+            os.sched_setaffinity(0, cores)
+    worker = _Watched(settings, rank, trials)
+    worker.run()
+    json.dump(worker.costs_ns, sys.stdout)
+
+
+if __name__ == "__main__":
+    # The job names this module's classes by their real module, not by "__main__".
+    from tailrace.measure.pair import main as run
+
+    run()

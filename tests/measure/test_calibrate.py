@@ -1,0 +1,101 @@
+"""The transport's costs: measured by two real workers, kept in a file."""
+
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+
+import pytest
+
+from tailrace.measure import calibrate as module
+from tailrace.measure import pair
+from tailrace.measure.calibrate import cache_path, calibrate, this_machine
+from tailrace.measure.detect import detect
+from tailrace.measure.pair import ACROSS, ALONE, FUSED, LOCAL, Trial, run_pair
+from tailrace.plan.machine import Cost, Machine, cluster
+
+
+@pytest.mark.parametrize("by_tcp", [False, True])
+def test_both_workers_of_a_pair_have_costs(by_tcp: bool) -> None:
+    trials = [Trial(way, 64, 16) for way in (ALONE, FUSED, LOCAL, ACROSS, ACROSS)]
+    times = run_pair(trials, by_tcp=by_tcp)
+    assert all(sender > 0 for sender, _ in times)
+    assert [receiver > 0 for _, receiver in times] == [False, False, False, True, True]
+
+
+def test_a_pair_that_fails_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pair, "_TIMEOUT_S", 20.0)
+    with pytest.raises(RuntimeError, match="calibration failed"):
+        run_pair([Trial(ACROSS, 0, 16)])
+
+
+def test_costs_of_every_boundary() -> None:
+    machine = calibrate(detect(), link_bits_per_s=8e9)
+    assert machine.nodes == detect().nodes
+    assert machine.link_bytes_per_s == 1e9
+    assert machine.same_place.encode is None
+    for crossing in (machine.same_socket, machine.other_node):
+        assert crossing.encode is not None
+        assert crossing.decode is not None
+        assert crossing.encode.record_ns > 0
+        assert crossing.send_ns(100) > machine.same_place.send_ns(100)
+        assert crossing.receive_ns(2000) > crossing.receive_ns(20)
+
+
+class Counted:
+    """Stands for the calibration."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, machine: Machine) -> Machine:
+        self.calls += 1
+        return replace(machine, link_bytes_per_s=float(self.calls))
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
+    counted = Counted()
+    monkeypatch.setattr(module, "calibrate", counted)
+    return counted
+
+
+def test_the_file_of_an_earlier_call_is_used(tmp_path: Path, counted: Counted) -> None:
+    path = tmp_path / "deep" / "machine.json"
+    first = this_machine(path)
+    assert this_machine(path) == first == Machine.load(path)
+    assert counted.calls == 1
+
+
+def test_it_is_measured_again_when_asked_for(tmp_path: Path, counted: Counted) -> None:
+    path = tmp_path / "machine.json"
+    this_machine(path)
+    assert this_machine(path, fresh=True).link_bytes_per_s == 2
+    assert counted.calls == 2
+
+
+def test_it_is_measured_again_on_other_hardware(tmp_path: Path, counted: Counted) -> None:
+    path = tmp_path / "machine.json"
+    cluster(1, sockets=64).save(path)
+    assert this_machine(path).nodes == detect().nodes
+    assert counted.calls == 1
+
+
+def test_the_cache_is_the_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counted: Counted
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    this_machine()
+    assert cache_path().parent == tmp_path / "tailrace"
+    assert cache_path().exists()
+
+
+def test_sockets_that_cannot_be_measured_are_scaled(monkeypatch: pytest.MonkeyPatch) -> None:
+    two = cluster(1, sockets=2, cores=1)
+    monkeypatch.setattr(module, "run_pair", lambda trials, **_: [(1000.0, 2000.0)] * len(trials))
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0})
+    machine = calibrate(two)
+    near, far = machine.same_socket, machine.other_socket[0]
+    assert far.receiver.ns(100) == pytest.approx(1.5 * near.receiver.ns(100))
+    assert far.encode == near.encode
+    assert machine.link_bytes_per_s == inf
+    assert near.receiver != Cost()

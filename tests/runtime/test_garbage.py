@@ -1,0 +1,40 @@
+"""The collector's settings while a stream runs."""
+
+import gc
+
+import pytest
+
+from tailrace.runtime.garbage import collected_rarely
+
+
+def test_within_it_comes_rarely_and_passes_over_what_was_there() -> None:
+    with collected_rarely():
+        assert gc.get_threshold()[0] == 5_000
+        assert gc.get_freeze_count() > 0
+
+
+def test_afterwards_all_is_as_before_also_after_a_failure() -> None:
+    before = gc.get_threshold()
+    with pytest.raises(ValueError, match="on purpose"), collected_rarely():
+        raise ValueError("on purpose")
+    assert gc.get_threshold() == before
+    assert gc.get_freeze_count() == 0
+
+
+def test_who_wants_it_more_rarely_still_gets_that() -> None:
+    before = gc.get_threshold()
+    gc.set_threshold(100_000, *before[1:])
+    try:
+        with collected_rarely():
+            assert gc.get_threshold()[0] == 100_000
+    finally:
+        gc.set_threshold(*before)
+
+
+def test_a_collector_that_is_off_stays_off() -> None:
+    gc.disable()
+    try:
+        with collected_rarely():
+            assert not gc.isenabled()
+    finally:
+        gc.enable()

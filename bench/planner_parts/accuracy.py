@@ -6,6 +6,8 @@ the sources emit when all queues have filled.
 It wants a quiet machine: `worker_cpu` shows whether workers got the cores that the plan gives them.
 """
 
+import json
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -150,3 +152,22 @@ def summary(found: list[Comparison]) -> dict[str, Any]:
             "plans": [asdict(one) for one in of],
         }
     return result
+
+
+def main() -> None:
+    """Compare, and print a line for each plan and the summary as JSON."""
+    from tailrace.spark.session import local_spark
+
+    spark = local_spark(WORKERS)
+    found = accuracy(spark, quick="--quick" in sys.argv)
+    spark.stop()
+    for one in found:
+        print(
+            f"{one.app:16} {one.plan:12} predicted {one.predicted:9,.0f}/s measured"
+            f" {one.measured:9,.0f}/s error {one.error:+.0%} CPU of workers {one.worker_cpu}"
+        )
+    print(json.dumps(summary(found)))
+
+
+if __name__ == "__main__":
+    main()

@@ -107,6 +107,12 @@ class Topology:
         ----------
         workers : how many; by default Spark's task slots, and no more than there are instances
         placement : the worker of each instance, in the order of `graph.wiring`
+        scheduler : who decides how many instances run where: "auto", "rlas", "consolidate" or any
+            other name in `tailrace.plan.schedulers`. Without, copy i of everything is on worker i
+        plan : a `tailrace.plan.plan.Plan`, or the file that one was saved in, instead
+        profile, machine : what the scheduler goes by, or files of that; by default measured, here
+            and now, by running the operators on a sample from the sources
+        keep : operators that stay as many as they are, besides the sources
         limits : `tailrace.Limits`, the bounds of queues and batches
         node : what counts as one node, whose workers use rings: "memory" (those that find that
             they share memory), "executor" (each is one) or "worker" (each is one: TCP only)

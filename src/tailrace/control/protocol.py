@@ -22,7 +22,10 @@ hold one up for as long as it likes. A process that dies is noticed by its close
 
 @dataclass(frozen=True)
 class Settings:
-    """What every worker needs to start. `job` is the pickled graph, placement and limits."""
+    """What every worker needs to start. `job` is the pickled graph, placement and limits.
+
+    The placement gives the place of each instance; who sits there is said when all have met.
+    """
 
     workers: int
     coordinator: tuple[str, int]
@@ -31,6 +34,8 @@ class Settings:
     ring_bytes: int = 8 << 20
     node: str = "memory"
     progress_s: float = 0.5
+    cores: tuple[int | None, ...] = ()
+    """The core that the worker in each place of the plan is bound to, if any are."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +52,10 @@ class Hello:
 
 @dataclass(frozen=True)
 class Peers:
-    """All workers are there, in the order of their ranks."""
+    """All workers are there, in the order of their ranks. `seats` has the rank of each place."""
 
     hellos: tuple[Hello, ...]
+    seats: tuple[int, ...]
 
 
 @dataclass(frozen=True)

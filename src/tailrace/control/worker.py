@@ -15,6 +15,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tailrace.control.binding import Binding, settle
 from tailrace.control.feed import KIND_FEED
 from tailrace.control.peers import KIND_CREDIT, JumboCodec, Peer, credits_in
 from tailrace.control.protocol import (
@@ -111,6 +112,7 @@ class Worker:
         self._listener: TcpListener | None = None
         self._peers: dict[int, Peer] = {}
         self._core: Core | None = None
+        self._binding: Binding | None = None
         self._running = False
         self._stopped = False
         self._reported_end = False
@@ -171,8 +173,8 @@ class Worker:
             host: str = copy.getsockname()[0]
             return host
 
-    def _meet(self, hellos: tuple[Hello, ...]) -> None:
-        """Open a way to every other worker, and build the core."""
+    def _meet(self, hellos: tuple[Hello, ...], seats: tuple[int, ...]) -> None:
+        """Open a way to every other worker, build the core, and take our seat."""
         mine = hellos[self._rank]
         node = self._settings.node
         ways: dict[int, str] = {}
@@ -187,7 +189,7 @@ class Worker:
         self._core = Core(
             self._rank,
             wire(graph),
-            placement,
+            tuple(seats[place] for place in placement),
             self._clock_ns,
             self._send,
             self._credit,
@@ -198,6 +200,12 @@ class Worker:
             source = instance.source
             if source is not None and (fd := source.reader.fileno()) is not None:
                 self._source_fds[fd] = (instance, False)
+        # Threads that operators have started by now stay free.
+        cores = self._settings.cores
+        core = cores[seats.index(self._rank)] if cores else None
+        if core is not None:
+            self._binding = Binding(core)
+            settle(self._ring, core)
         gc.collect()  # what is left now stays, and is passed over from here on
         self._tell(Ready(self._rank, ways))
 
@@ -321,8 +329,8 @@ class Worker:
 
     def _obey(self, message: Message) -> None:
         match message:
-            case Peers(hellos):
-                self._meet(hellos)
+            case Peers(hellos, seats):
+                self._meet(hellos, seats)
             case Go():
                 self._running = True
             case Stop(drain=True) if self._core is not None:
@@ -394,6 +402,8 @@ class Worker:
             if not self._failed:
                 self._fail(error)
         finally:
+            if self._binding is not None:
+                self._binding.release()
             for peer in self._peers.values():
                 peer.close()
             for connection in self._sockets.values():

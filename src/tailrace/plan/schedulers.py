@@ -27,6 +27,9 @@ SCHEDULERS: dict[str, Scheduler] = {
     "auto": auto,
 }
 
+REPLICATING = ("rlas", "rlas fix l", "rlas fix u", "auto")
+"""Those that choose how many instances there are, but for the operators to `keep`."""
+
 
 def scheduler(name: str) -> Scheduler:
     """The scheduler of that name."""

@@ -20,6 +20,10 @@ _RANGE_ROWS = 1 << 20
 class Cluster(Protocol):
     """A Spark, as the place where workers run."""
 
+    @property
+    def is_local(self) -> bool:
+        """Whether the workers run on this very machine."""
+
     def slots(self, wanted: int) -> int:
         """How many tasks it runs at a time; waits a while for executors if it is too few."""
 
@@ -52,6 +56,11 @@ class Classic:
         self._local = master == "local" or master.startswith("local[")
         if self._local:
             self._context.pythonExec = sys.executable  # the workers of a local Spark run what we do
+
+    @property
+    def is_local(self) -> bool:
+        """Whether its master is this process."""
+        return self._local
 
     def slots(self, wanted: int) -> int:
         """Spark's own count, which grows as executors register."""
@@ -89,17 +98,22 @@ class Connect:
     def __init__(self, spark: Any) -> None:
         self._spark = spark
 
+    @property
+    def is_local(self) -> bool:
+        """Whether the server is on this machine, and its own cluster."""
+        return self._is_its_own() and self.host() == "127.0.0.1"
+
     def slots(self, wanted: int) -> int:
         """The number of partitions that Spark gives a range, which is its parallelism."""
         deadline = time.monotonic() + _REGISTRATION_S
         while True:
             parts = self._spark.range(_RANGE_ROWS).selectExpr("spark_partition_id() as part")
             slots: int = parts.distinct().count()
-            if slots >= wanted or time.monotonic() > deadline or self._is_local():
+            if slots >= wanted or time.monotonic() > deadline or self._is_its_own():
                 return slots
             time.sleep(0.5)
 
-    def _is_local(self) -> bool:
+    def _is_its_own(self) -> bool:
         return str(self._spark.conf.get("spark.master", "")).startswith("local[")
 
     def host(self) -> str:

@@ -8,7 +8,8 @@ import time
 import uuid
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import Any
 
 from pyspark import cloudpickle
@@ -20,6 +21,11 @@ from tailrace.graph.expand import Chain
 from tailrace.graph.explain import explain
 from tailrace.graph.model import Graph
 from tailrace.graph.wiring import Wiring, wire
+from tailrace.plan.machine import Machine
+from tailrace.plan.plan import Plan, apply
+from tailrace.plan.profile import Profile
+from tailrace.plan.schedulers import scheduler as scheduler_named
+from tailrace.planning import BLIND, Planned, machine_of, plan_of, planned
 from tailrace.runtime.core import DEFAULT_LIMITS, Limits
 from tailrace.spark.cluster import Cluster, cluster_of
 from tailrace.spark.feed import Feed, dataframes
@@ -41,16 +47,25 @@ class Job:
     """
 
     def __init__(
-        self, wiring: Wiring, placement: tuple[int, ...], workers: int, coordinator_host: str
+        self,
+        wiring: Wiring,
+        placement: tuple[int, ...],
+        workers: int,
+        coordinator_host: str,
+        node: str = "memory",
+        plan: Plan | None = None,
     ) -> None:
         self.id = str(uuid.uuid4())
         self.name = wiring.graph.name
-        self.placement = placement
+        self.plan = plan
+        """What it was started by, if a scheduler or a plan was given."""
+        self._placement = placement
         self._wiring = wiring
         self._started = time.monotonic()
         self._over = threading.Event()
         self._feeds: list[Feed] = []
-        self._coordinator = Coordinator(workers, coordinator_host, self._end)
+        wanted = tuple(place.node for place in plan.places) if plan else ()
+        self._coordinator = Coordinator(workers, coordinator_host, self._end, wanted, node)
         self._feeds = [
             Feed(name, source, self.id, self._coordinator, wiring, placement)
             for name, source in dataframes(wiring.graph)
@@ -62,6 +77,11 @@ class Job:
     def status(self) -> str:
         """One of "starting", "running", "draining", "stopped", "failed"."""
         return self._coordinator.roster.phase
+
+    @property
+    def placement(self) -> tuple[int, ...]:
+        """The worker of each instance. By a plan for several nodes, once the workers have met."""
+        return self._coordinator.roster.seated(self._placement)
 
     @property
     def chains(self) -> tuple[Chain, ...]:
@@ -156,6 +176,11 @@ def start(
     *,
     workers: int | None = None,
     placement: tuple[int, ...] | None = None,
+    scheduler: str | None = None,
+    plan: Plan | Path | str | None = None,
+    profile: Profile | Path | str | None = None,
+    machine: Machine | Path | str | None = None,
+    keep: Collection[str] = (),
     limits: Limits = DEFAULT_LIMITS,
     node: str = "memory",
     ring_bytes: int = 8 << 20,
@@ -163,19 +188,31 @@ def start(
     """Start a graph on Spark; see `Topology.start`."""
     if node not in NODES:
         raise ValueError(f"node is {node!r}; it must be one of {NODES}")
+    given = {"placement": placement, "scheduler": scheduler, "plan": plan}
+    ways = [name for name, value in given.items() if value is not None]
+    if len(ways) > 1:
+        raise ValueError(f"{' and '.join(ways)} were given; one says who runs where")
     cluster = cluster_of(spark)
+    fed = [name for name, _ in dataframes(graph)]
+    made: Planned | None = None
+    if scheduler is not None:
+        made = _planned(cluster, graph, scheduler, workers, fed, profile, machine, keep)
+        plan = made.plan
+    if plan is not None:
+        plan = plan_of(plan, graph, workers)
+        graph = apply(plan, graph)
+        placement, workers = plan.place_of, len(plan.places)
     wiring = wire(graph)
     if placement is not None:
-        workers = max(placement) + 1
+        workers = workers or max(placement) + 1
         if len(placement) != wiring.instances:
             raise ValueError(
                 f"the placement has {len(placement)} instances; the topology has {wiring.instances}"
             )
-    fed = [name for name, _ in dataframes(graph)]
     workers = count_workers(cluster, wiring, workers, fed)
     if placement is None:
         placement = spread(wiring, workers)
-    job = Job(wiring, placement, workers, cluster.host())
+    job = Job(wiring, placement, workers, cluster.host(), node, plan)
     coordinator = job._coordinator
     settings = Settings(
         workers=workers,
@@ -184,11 +221,42 @@ def start(
         job=cloudpickle.dumps((graph, placement, limits)),
         ring_bytes=ring_bytes,
         node=node,
+        cores=plan.core_of if plan else (),
     )
     run_workers(cluster, settings, job.id, graph.name, coordinator)
     for feed in job._feeds:
         feed.start()
     return job
+
+
+def _planned(
+    cluster: Cluster,
+    graph: Graph,
+    scheduler: str,
+    workers: int | None,
+    fed: Sequence[str],
+    profile: Profile | Path | str | None,
+    machine: Machine | Path | str | None,
+    keep: Collection[str],
+) -> Planned:
+    """The scheduler's plan for this cluster: for all slots that have a core, unless told."""
+    if machine is None and not cluster.is_local:
+        raise ValueError(
+            "the scheduler must know the cluster's machines, and from here only this one can be"
+            " measured; give machine=, a tailrace.plan.machine.Machine or its file"
+        )
+    if fed and profile is None and scheduler not in BLIND:
+        raise ValueError(
+            f"the DataFrame of {fed[0]!r} cannot be read beforehand to measure what operators cost;"
+            " give profile=, a tailrace.plan.profile.Profile or its file"
+        )
+    scheduler_named(scheduler)
+    if workers is not None:  # what cannot be is refused before anything is measured
+        count_workers(cluster, wire(graph), workers, fed)
+    hardware = machine_of(machine, costs=scheduler not in BLIND)
+    if workers is None:
+        workers = max(1, min(cluster.slots(hardware.cores + bool(fed)) - bool(fed), hardware.cores))
+    return planned(graph, workers, scheduler, profile=profile, machine=hardware, keep=keep)
 
 
 def count_workers(

@@ -56,7 +56,7 @@ class Planned:
 
 def planned(
     graph: Graph,
-    workers: int,
+    workers: int | tuple[Place, ...],
     name: str,
     *,
     profile: Profile | Path | str | None = None,
@@ -64,8 +64,9 @@ def planned(
     keep: Collection[str] = (),
     traffic: Traffic | None = None,
 ) -> Planned:
-    """The plan of a scheduler for so many workers, each bound to a core while there are enough.
+    """The plan of a scheduler for so many workers, or for those at the places given.
 
+    Each worker is bound to a core, while there are enough.
     Without `profile` the sources are read and every operator is run on a sample, in this process;
     without `machine` it is this one, whose costs are measured once and kept. Both take seconds and
     are announced on stderr. Sources stay as many as they are, and so do the operators in `keep`;
@@ -74,7 +75,7 @@ def planned(
     make = scheduler(name)  # an unknown name is refused before anything is measured
     hardware = machine_of(machine, costs=name not in BLIND)
     costs = Profile({}) if name in BLIND and profile is None else profile_of(profile, graph)
-    places = places_for(hardware, workers)
+    places = places_for(hardware, workers) if isinstance(workers, int) else workers
     options: dict[str, Any] = {}
     if name in REPLICATING:
         options["keep"] = {o.name for o in graph.operators if o.is_source} | {*keep}

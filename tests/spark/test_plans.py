@@ -167,3 +167,62 @@ def test_hosts_that_do_not_fit_the_plan_fail_the_job(spark: Any, tmp_path: Path)
         JobFailedError, match="plan wants 1 node with 2 workers; Spark gave 2 nodes with 1 worker"
     ):
         job.await_termination(PATIENCE_S)
+
+
+def test_the_traffic_is_what_the_audit_says(spark: Any, tmp_path: Path) -> None:
+    topology = doubled(tmp_path, count=10_000)
+    job = topology.start(spark, placement=(0, 0, 1))
+    job.await_termination(PATIENCE_S)
+    table, streams = job.traffic(), job.last_progress.streams
+    inside, across = table.links
+    assert (inside.stream, inside.sender, inside.receiver) == ("numbers -> double", 0, 1)
+    assert (inside.sender_worker, inside.receiver_worker) == (0, 0)
+    assert (across.sender_chain, across.receiver_chain) == ("double", "out")
+    assert (across.sender_worker, across.receiver_worker) == (0, 1)
+    for link in table.links:
+        assert link.records == streams[link.stream].sent == 10_000
+        assert 0 < link.messages <= 10_000
+        assert 1 < link.bytes / link.records < 100
+    # Both carry small numbers: the sample inside and what was sent are about the same.
+    assert 1 / 3 < inside.bytes / across.bytes < 3
+    assert all(load.busy_s > 0 and load.cpu_s > 0 for load in table.instances)
+    cpu_s = job.last_progress.cpu_s
+    assert sum(load.cpu_s for load in table.instances) == pytest.approx(sum(cpu_s.values()))
+    assert table.instances[2].cpu_s == pytest.approx(cpu_s[1])
+
+
+def test_the_traffic_as_a_dataframe_and_for_schedulers(spark: Any, tmp_path: Path) -> None:
+    job = doubled(tmp_path).start(spark, placement=(0, 0, 1))
+    job.await_termination(PATIENCE_S)
+    table = job.traffic()
+    found = table.dataframe(spark).groupBy("receiver_chain").sum("records").collect()
+    assert {tuple(row) for row in found} == {("double", 1000), ("out", 1000)}
+    traffic = table.traffic()
+    assert traffic.records.keys() == {(0, 1), (1, 2)}
+    assert traffic.records[0, 1] * table.seconds == pytest.approx(1000)
+    assert len(traffic.loads) == 3
+    plan = job.replan("consolidate", machine=ONE_NODE).plan
+    assert plan.scheduler == "consolidate"
+
+
+def slow(number: int) -> int:
+    return sum(range(300)) + number
+
+
+def test_a_running_job_can_be_planned_anew(spark: Any, tmp_path: Path) -> None:
+    topology = tr.Topology("slow")
+    numbers = topology.source(range(20_000), name="numbers").shuffle()
+    numbers.map(slow, name="slow").shuffle().sink(Affinity(tmp_path), name="out")
+    job = topology.start(spark, placement=(0, 0, 0), workers=3)
+    job.await_termination(PATIENCE_S)
+    found = job.replan(machine=ONE_NODE)
+    assert found.plan.scheduler == "auto"
+    assert found.plan.parallelism["slow"] > 1
+    assert found.plan.parallelism["numbers"] == 1
+    assert found.gain > 0.5
+    assert found.profile.of("slow").work.execute_ns > found.profile.of("out").work.execute_ns
+    assert "records/s" in str(found)
+    again = topology.start(spark, plan=Plan(**{**vars(found.plan), "core_of": ()}))
+    again.await_termination(PATIENCE_S)
+    assert again.last_progress.balanced
+    assert job.replan("random", machine=ONE_NODE).present.place_of == (0, 0, 0)

@@ -65,6 +65,8 @@ class Roster:
     hellos: dict[int, Hello] = field(default_factory=dict)
     ways: dict[int, dict[int, str]] = field(default_factory=dict)
     progress: dict[int, Progress] = field(default_factory=dict)
+    earlier: dict[int, Progress] = field(default_factory=dict)
+    """The reports before those."""
     suspicion: tuple[float, str] | None = None
     """What the job will have failed of by some time, if nobody knows better until then."""
 
@@ -86,6 +88,8 @@ class Roster:
                     self.phase = RUNNING
                     return [Go()]
             case Progress():
+                if message.rank in self.progress:
+                    self.earlier[message.rank] = self.progress[message.rank]
                 self.progress[message.rank] = message
                 ended = sum(progress.ended for progress in self.progress.values())
                 if ended == self.workers and not self.over:

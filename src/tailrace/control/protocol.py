@@ -6,6 +6,7 @@ import pickle
 from dataclasses import dataclass, field
 from typing import Any
 
+from tailrace.runtime.core import LinkCounts
 from tailrace.runtime.histogram import Histogram
 from tailrace.runtime.step import Counts
 
@@ -79,6 +80,8 @@ class Progress:
     at_ns: int
     ended: bool = False
     cpu_s: float = 0.0
+    running_s: float = 0.0
+    """Since the sources started."""
     operators: dict[str, Counts] = field(default_factory=dict)
     sources: dict[str, int] = field(default_factory=dict)
     latency: dict[str, Histogram] = field(default_factory=dict)
@@ -91,6 +94,10 @@ class Progress:
     """How many records the queues may hold."""
     throttled: set[str] = field(default_factory=set)
     """Who waits for whom: streams whose receivers have no room."""
+    links: list[LinkCounts] = field(default_factory=list)
+    """What each link from here has carried: link, messages, records, bytes."""
+    instances: list[tuple[int, float, float]] = field(default_factory=list)
+    """For each instance here the time in its operators and its share of the CPU time, in s."""
 
 
 @dataclass(frozen=True)

@@ -118,6 +118,7 @@ class Worker:
         self._reported_end = False
         self._failed = False
         self._next_progress_ns = 0
+        self._started_ns = 0
         self._cpu_before_s = time.process_time()  # Spark may have used this process before
         self._looked_ns = 0
 
@@ -195,6 +196,7 @@ class Worker:
             self._credit,
             self._doorbell.ring,
             limits,
+            self._size,
         )
         for instance in self._core.instances:
             source = instance.source
@@ -333,6 +335,7 @@ class Worker:
                 self._meet(hellos, seats)
             case Go():
                 self._running = True
+                self._started_ns = self._clock_ns()
             case Stop(drain=True) if self._core is not None:
                 self._core.stop_sources()
             case Stop():
@@ -373,13 +376,20 @@ class Worker:
     def _credit(self, peer: int, link: int, taken: int) -> None:
         self._peers[peer].credit(link, taken)
 
+    def _size(self, items: list[Item]) -> int:
+        try:
+            return sum(memoryview(part).nbytes for part in self._codec.encode(items))
+        except Exception:
+            return 0  # what stays in a worker need not be picklable
+
     def _pending(self) -> bool:
         return any(peer.pending for peer in self._peers.values())
 
     def _report(self, core: Core, now_ns: int) -> None:
         self._next_progress_ns = now_ns + int(self._settings.progress_s * 1e9)
         cpu_s = time.process_time() - self._cpu_before_s
-        self._tell(progress_of(core, now_ns, self._reported_end, cpu_s))
+        running_s = (now_ns - self._started_ns) / 1e9
+        self._tell(progress_of(core, now_ns, self._reported_end, cpu_s, running_s))
 
     def _fail(self, error: BaseException) -> None:
         self._failed = True
@@ -418,9 +428,11 @@ class Worker:
             self._control.close()  # the last: it tells the coordinator that nothing is left here
 
 
-def progress_of(core: Core, now_ns: int, ended: bool, cpu_s: float) -> Progress:
+def progress_of(
+    core: Core, now_ns: int, ended: bool, cpu_s: float, running_s: float = 0.0
+) -> Progress:
     """What a core has done so far."""
-    progress = Progress(core.rank, now_ns, ended, cpu_s)
+    progress = Progress(core.rank, now_ns, ended, cpu_s, running_s)
     for instance in core.instances:
         for name, counts in instance.counts.items():
             total = progress.operators.setdefault(name, Counts())
@@ -447,6 +459,13 @@ def progress_of(core: Core, now_ns: int, ended: bool, cpu_s: float) -> Progress:
         progress.received[label] = stats.received
         progress.transfer[label] = stats.transfer
         progress.wait[label] = stats.wait
+    progress.links = core.traffic()
+    busy_s = {
+        instance.id: sum(counts.execute_ns for counts in instance.counts.values()) / 1e9
+        for instance in core.instances
+    }
+    whole_s = sum(busy_s.values()) or 1.0
+    progress.instances = [(i, own_s, cpu_s * own_s / whole_s) for i, own_s in busy_s.items()]
     return progress
 
 

@@ -15,8 +15,10 @@ from typing import Any
 from pyspark import cloudpickle
 
 from tailrace.control.coordinator import FAILED, Coordinator
+from tailrace.control.monitor import TrafficTable, traffic_of
 from tailrace.control.progress import Summary, summarise
 from tailrace.control.protocol import Settings
+from tailrace.control.seating import home
 from tailrace.graph.expand import Chain
 from tailrace.graph.explain import explain
 from tailrace.graph.model import Graph
@@ -26,6 +28,7 @@ from tailrace.plan.plan import Plan, apply
 from tailrace.plan.profile import Profile
 from tailrace.plan.schedulers import scheduler as scheduler_named
 from tailrace.planning import BLIND, Planned, machine_of, plan_of, planned
+from tailrace.replanning import Replan, present_plan, replanned
 from tailrace.runtime.core import DEFAULT_LIMITS, Limits
 from tailrace.spark.cluster import Cluster, cluster_of
 from tailrace.spark.feed import Feed, dataframes
@@ -54,11 +57,13 @@ class Job:
         coordinator_host: str,
         node: str = "memory",
         plan: Plan | None = None,
+        made: Planned | None = None,
     ) -> None:
         self.id = str(uuid.uuid4())
         self.name = wiring.graph.name
         self.plan = plan
         """What it was started by, if a scheduler or a plan was given."""
+        self._made = made
         self._placement = placement
         self._wiring = wiring
         self._started = time.monotonic()
@@ -114,6 +119,39 @@ class Job:
             {"rank": rank, "pid": hello.pid, "host": hello.host, "ways": roster.ways.get(rank, {})}
             for rank, hello in sorted(roster.hellos.items())
         ]
+
+    def traffic(self) -> TrafficTable:
+        """Who has sent how much to whom, and how busy everybody was, as the workers last told."""
+        return traffic_of(self._coordinator.roster, self._wiring, self.placement)
+
+    def replan(
+        self,
+        scheduler: str = "auto",
+        *,
+        machine: Machine | Path | str | None = None,
+        keep: Collection[str] = (),
+    ) -> Replan:
+        """A plan by what the job has done so far, and how much faster it should be. Moves nothing.
+
+        It is for the workers that there are. `machine` is where they run: by default what the job
+        was started with, or this one.
+        """
+        roster = self._coordinator.roster
+        if machine is None and self._made is not None:
+            machine = self._made.machine
+        hardware = machine_of(machine)
+        graph = self._wiring.graph
+        homes = [home(hello, roster.node) for _, hello in sorted(roster.hellos.items())]
+        return replanned(
+            graph,
+            self.plan or present_plan(graph, self.placement, homes, hardware),
+            hardware,
+            self.last_progress,
+            self.traffic(),
+            scheduler,
+            base=self._made.profile if self._made else None,
+            keep=keep,
+        )
 
     def explain(self) -> str:
         """What runs where, as text; with the ways between workers once they have met."""
@@ -212,7 +250,9 @@ def start(
     workers = count_workers(cluster, wiring, workers, fed)
     if placement is None:
         placement = spread(wiring, workers)
-    job = Job(wiring, placement, workers, cluster.host(), node, plan)
+    if max(placement) >= workers:
+        raise ValueError(f"the placement names worker {max(placement)}; there are {workers}")
+    job = Job(wiring, placement, workers, cluster.host(), node, plan, made)
     coordinator = job._coordinator
     settings = Settings(
         workers=workers,

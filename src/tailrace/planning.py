@@ -21,7 +21,7 @@ from tailrace.plan.schedulers import REPLICATING, scheduler
 from tailrace.plan.traffic import Traffic
 from tailrace.plan.traffic_aware import traffic_aware
 
-BLIND = ("random", "round robin")
+BLIND = ("random", "round robin", "spread")
 """Schedulers that look neither at costs nor at the machine's."""
 _BY_TRAFFIC = ("consolidate", "traffic aware")
 _SECONDS = 5.0
@@ -63,6 +63,7 @@ def planned(
     machine: Machine | Path | str | None = None,
     keep: Collection[str] = (),
     traffic: Traffic | None = None,
+    predicted: bool = False,
 ) -> Planned:
     """The plan of a scheduler for so many workers, or for those at the places given.
 
@@ -70,11 +71,15 @@ def planned(
     Without `profile` the sources are read and every operator is run on a sample, in this process;
     without `machine` it is this one, whose costs are measured once and kept. Both take seconds and
     are announced on stderr. Sources stay as many as they are, and so do the operators in `keep`;
-    measured `traffic` is for those schedulers that go by it.
+    measured `traffic` is for those schedulers that go by it. Schedulers that are blind to costs
+    have nothing measured, unless the plan's performance is to be `predicted`.
     """
     make = scheduler(name)  # an unknown name is refused before anything is measured
-    hardware = machine_of(machine, costs=name not in BLIND)
-    costs = Profile({}) if name in BLIND and profile is None else profile_of(profile, graph)
+    if isinstance(workers, int) and workers < 1:
+        raise ValueError(f"a plan for {workers} workers was asked for; there must be at least 1")
+    needed = predicted or name not in BLIND
+    hardware = machine_of(machine, costs=needed)
+    costs = profile_of(profile, graph) if needed or profile is not None else Profile({})
     places = places_for(hardware, workers) if isinstance(workers, int) else workers
     options: dict[str, Any] = {}
     if name in REPLICATING:
@@ -84,7 +89,9 @@ def planned(
     if make is auto and traffic is not None:
         options["rivals"] = _informed(traffic)
     plan = make(graph, costs, hardware, places, **options)
-    return Planned(graph, bound_to_cores(plan, hardware), costs, hardware)
+    if name != "spread":  # which is what is there without any plan
+        plan = bound_to_cores(plan, hardware)
+    return Planned(graph, plan, costs, hardware)
 
 
 def _informed(traffic: Traffic) -> Mapping[str, Scheduler]:

@@ -109,4 +109,4 @@ def present_plan(
     places = tuple(Place(nodes.index(home), 0) for home in homes)
     if len(nodes) == 1:
         places = places_for(replace(machine, nodes=machine.nodes[:1]), len(homes))
-    return plan_for(graph, places, placement, scheduler="spread", reason="as it runs")
+    return plan_for(graph, places, placement, scheduler="present", reason="as it runs")

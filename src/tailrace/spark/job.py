@@ -27,6 +27,7 @@ from tailrace.plan.machine import Machine
 from tailrace.plan.plan import Plan, apply
 from tailrace.plan.profile import Profile
 from tailrace.plan.schedulers import scheduler as scheduler_named
+from tailrace.plan.spread import spread_out
 from tailrace.planning import BLIND, Planned, machine_of, plan_of, planned
 from tailrace.replanning import Replan, present_plan, replanned
 from tailrace.runtime.core import DEFAULT_LIMITS, Limits
@@ -249,7 +250,7 @@ def start(
             )
     workers = count_workers(cluster, wiring, workers, fed)
     if placement is None:
-        placement = spread(wiring, workers)
+        placement = spread_out(wiring, workers)
     if max(placement) >= workers:
         raise ValueError(f"the placement names worker {max(placement)}; there are {workers}")
     job = Job(wiring, placement, workers, cluster.host(), node, plan, made)
@@ -320,15 +321,3 @@ def count_workers(
             f" or start Spark with more slots (locally: local[{workers + 1}])"
         )
     return workers
-
-
-def spread(wiring: Wiring, workers: int) -> tuple[int, ...]:
-    """Copy i of every chain to worker i (modulo): what is forwarded or local stays local."""
-    placement = [0] * wiring.instances
-    offset = 0
-    for chain in wiring.chains:
-        for index, instance in enumerate(chain.instances):
-            placement[instance] = (index + offset) % workers
-        if chain.parallelism % workers:
-            offset += chain.parallelism
-    return tuple(placement)

@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 
 import tailrace as tr
+from tailrace.cli import main
+from tailrace.measure.calibrate import cache_path
+from tailrace.measure.detect import detect
 from tailrace.plan.machine import Machine, Place, cluster
 from tailrace.plan.plan import Plan, PlanError, plan_for
 from tailrace.plan.profile import OperatorProfile, Profile, Work
@@ -226,3 +229,20 @@ def test_a_running_job_can_be_planned_anew(spark: Any, tmp_path: Path) -> None:
     again.await_termination(PATIENCE_S)
     assert again.last_progress.balanced
     assert job.replan("random", machine=ONE_NODE).present.place_of == (0, 0, 0)
+
+
+def test_the_command_line_runs_by_a_scheduler(
+    spark: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    cache_path().parent.mkdir(parents=True)
+    detect().save(cache_path())
+    command = ["run", "tailrace.apps.word_count:topology", "--seconds", "0.5", "--workers", "2"]
+    assert main([*command, "--scheduler", "rlas"]) == 0
+    said = capsys.readouterr()
+    assert "measuring the operators of 'word count'" in said.err
+    assert "2 workers run" in said.err
+    assert "nothing lost, nothing twice" in said.out

@@ -60,7 +60,7 @@ DEFAULT_LIMITS = Limits()
 
 LinkCounts = tuple[int, int, int, int]
 """A link, its messages, records and bytes."""
-_SAMPLE_RECORDS = 16
+_SAMPLE_RECORDS = 64
 
 
 @dataclass

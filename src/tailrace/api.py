@@ -113,7 +113,7 @@ class Topology:
         plan : a `tailrace.plan.plan.Plan`, or the file that one was saved in, instead
         profile, machine : what the scheduler goes by, or files of that; by default measured, here
             and now, by running the operators on a sample from the sources
-        keep : operators that stay as many as they are, besides the sources
+        keep : operators that stay as many as they are, besides sources and `process` without key
         limits : `tailrace.Limits`, the bounds of queues and batches
         node : what counts as one node, whose workers use rings: "memory" (those that find that
             they share memory), "executor" (each is one) or "worker" (each is one: TCP only)
@@ -132,7 +132,7 @@ class Topology:
         ----------
         scheduler : "auto", "rlas", "consolidate" or any other name in `tailrace.plan.schedulers`
         profile, machine : what to go by, or files of that
-        keep : operators that stay as many as they are, besides the sources
+        keep : operators that stay as many as they are, besides sources and `process` without key
         """
         from tailrace.planning import planned
 

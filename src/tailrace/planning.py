@@ -20,6 +20,7 @@ from tailrace.plan.scheduler import Scheduler
 from tailrace.plan.schedulers import REPLICATING, scheduler
 from tailrace.plan.traffic import Traffic
 from tailrace.plan.traffic_aware import traffic_aware
+from tailrace.runtime.operators import Process
 
 BLIND = ("random", "round robin", "spread")
 """Schedulers that look neither at costs nor at the machine's."""
@@ -70,7 +71,7 @@ def planned(
     Each worker is bound to a core, while there are enough.
     Without `profile` the sources are read and every operator is run on a sample, in this process;
     without `machine` it is this one, whose costs are measured once and kept. Both take seconds and
-    are announced on stderr. Sources stay as many as they are, and so do the operators in `keep`;
+    are announced on stderr. Operators that are `fixed` or in `keep` stay as many as they are;
     measured `traffic` is for those schedulers that go by it. Schedulers that are blind to costs
     have nothing measured, unless the plan's performance is to be `predicted`.
     """
@@ -83,7 +84,7 @@ def planned(
     places = places_for(hardware, workers) if isinstance(workers, int) else workers
     options: dict[str, Any] = {}
     if name in REPLICATING:
-        options["keep"] = {o.name for o in graph.operators if o.is_source} | {*keep}
+        options["keep"] = {*keep, *fixed(graph)}
     if name in _BY_TRAFFIC and traffic is not None:
         options["traffic"] = traffic
     if make is auto and traffic is not None:
@@ -92,6 +93,19 @@ def planned(
     if name != "spread":  # which is what is there without any plan
         plan = bound_to_cores(plan, hardware)
     return Planned(graph, plan, costs, hardware)
+
+
+def fixed(graph: Graph) -> list[str]:
+    """Operators whose number means something, so that no scheduler may change it.
+
+    Instances of a source are shares of the outside. Of operator objects without a key nobody but
+    their author knows what they remember from one record to the next.
+    """
+    return [
+        operator.name
+        for operator in graph.operators
+        if operator.is_source or (isinstance(operator.logic, Process) and not operator.logic.keyed)
+    ]
 
 
 def _informed(traffic: Traffic) -> Mapping[str, Scheduler]:

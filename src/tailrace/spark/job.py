@@ -23,7 +23,7 @@ from tailrace.graph.expand import Chain
 from tailrace.graph.explain import explain
 from tailrace.graph.model import Graph
 from tailrace.graph.wiring import Wiring, wire
-from tailrace.plan.machine import Machine
+from tailrace.plan.machine import Machine, Place
 from tailrace.plan.plan import Plan, apply
 from tailrace.plan.profile import Profile
 from tailrace.plan.schedulers import scheduler as scheduler_named
@@ -34,6 +34,7 @@ from tailrace.runtime.core import DEFAULT_LIMITS, Limits
 from tailrace.spark.cluster import Cluster, cluster_of
 from tailrace.spark.feed import Feed, dataframes
 from tailrace.spark.launch import run_workers
+from tailrace.spark.survey import survey
 
 _RECENT = 100
 NODES = ("memory", "executor", "worker")
@@ -235,7 +236,7 @@ def start(
     fed = [name for name, _ in dataframes(graph)]
     made: Planned | None = None
     if scheduler is not None:
-        made = _planned(cluster, graph, scheduler, workers, fed, profile, machine, keep)
+        made = _planned(cluster, graph, scheduler, workers, fed, profile, machine, keep, node)
         plan = made.plan
     if plan is not None:
         plan = plan_of(plan, graph, workers)
@@ -279,13 +280,9 @@ def _planned(
     profile: Profile | Path | str | None,
     machine: Machine | Path | str | None,
     keep: Collection[str],
+    node: str,
 ) -> Planned:
     """The scheduler's plan for this cluster: for all slots that have a core, unless told."""
-    if machine is None and not cluster.is_local:
-        raise ValueError(
-            "the scheduler must know the cluster's machines, and from here only this one can be"
-            " measured; give machine=, a tailrace.plan.machine.Machine or its file"
-        )
     if fed and profile is None and scheduler not in BLIND:
         raise ValueError(
             f"the DataFrame of {fed[0]!r} cannot be read beforehand to measure what operators cost;"
@@ -295,9 +292,16 @@ def _planned(
     if workers is not None:  # what cannot be is refused before anything is measured
         count_workers(cluster, wire(graph), workers, fed)
     hardware = machine_of(machine, costs=scheduler not in BLIND)
-    if workers is None:
-        workers = max(1, min(cluster.slots(hardware.cores + bool(fed)) - bool(fed), hardware.cores))
-    return planned(graph, workers, scheduler, profile=profile, machine=hardware, keep=keep)
+    where: int | tuple[Place, ...]
+    if machine is None and not cluster.is_local:
+        slots = workers or max(1, cluster.slots(1) - bool(fed))
+        hardware, where = survey(cluster, slots, node, hardware)
+    elif workers is None:
+        most = cluster.slots(hardware.cores + bool(fed)) - bool(fed)
+        where = max(1, min(most, hardware.cores))
+    else:
+        where = workers
+    return planned(graph, where, scheduler, profile=profile, machine=hardware, keep=keep)
 
 
 def count_workers(

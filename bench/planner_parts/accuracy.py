@@ -117,7 +117,7 @@ def accuracy(
 ) -> list[Comparison]:
     """Compare on local Spark: all plans of all applications; quick: three plans, short runs."""
     cloudpickle.register_pickle_by_value(watched)
-    machine = this_machine() if machine is None else machine
+    machine = this_machine(fresh=not quick) if machine is None else machine
     places = machine.workers(WORKERS)
     found = []
     for app, module in APPS.items():

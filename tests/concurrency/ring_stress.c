@@ -548,11 +548,38 @@ static void even_messages(void) {
     ring_spin_close(&spin);
 }
 
+/* A reader is told how long it waited for a core. Acceptable: it does not spin for a while after it
+ * had to, for longer each time, and forgets that after a good time. */
+static void busy_neighbours(void) {
+    ring_spin spin;
+    uint64_t now = UINT64_C(5000000000), tick = SPIN_LOOK_AT_LOAD_NS, waited, first, second;
+    ring_spin_open(&spin);
+    waited = spin.waited_ns;
+    spin.load_ns = now;
+    ring_keep_calm(&spin, waited, now += tick);
+    CHECK(spin.calm_ns == 0, "calm for no reason");
+    spin.load_ns = now;
+    ring_keep_calm(&spin, waited += tick / 2, now += tick);
+    CHECK(spin.calm_ns > now, "spins although it has to wait");
+    first = spin.calm_ns - now;
+    now = spin.calm_ns + tick;
+    spin.load_ns = now - tick;
+    ring_keep_calm(&spin, waited += tick / 2, now);
+    second = spin.calm_ns - now;
+    CHECK(second == 2 * first, "calm for %lu ns after %lu", second, first);
+    now = spin.calm_ns + 2 * (uint64_t)CALM_MAX_NS;
+    spin.load_ns = now - tick;
+    ring_keep_calm(&spin, waited += tick / 2, now);
+    CHECK(spin.calm_ns - now == first, "good times are not seen");
+    ring_spin_close(&spin);
+}
+
 int main(int count, char **arguments) {
     unsigned seed = count > 1 ? (unsigned)strtoul(arguments[1], NULL, 10) : 1;
     alarm(240); /* a lost wake-up shows as a hang */
     late_helper();
     even_messages();
+    busy_neighbours();
     old_laps();
     hole_while_asleep();
     deaths_on_a_shared_ring();

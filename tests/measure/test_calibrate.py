@@ -9,6 +9,7 @@ import pytest
 from tailrace.measure import calibrate as module
 from tailrace.measure import pair
 from tailrace.measure.calibrate import cache_path, calibrate, this_machine
+from tailrace.measure.codec import CodecTimes
 from tailrace.measure.detect import detect
 from tailrace.measure.pair import ACROSS, ALONE, FUSED, LOCAL, Trial, run_pair
 from tailrace.plan.machine import Cost, Machine, cluster
@@ -99,3 +100,14 @@ def test_sockets_that_cannot_be_measured_are_scaled(monkeypatch: pytest.MonkeyPa
     assert far.encode == near.encode
     assert machine.link_bytes_per_s == inf
     assert near.receiver != Cost()
+
+
+def test_what_source_sink_and_codec_cost_is_taken_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = {ALONE: (100.0, 0.0), FUSED: (130.0, 0.0), LOCAL: (150.0, 0.0), ACROSS: (175.0, 125.0)}
+    monkeypatch.setattr(module, "run_pair", lambda trials, **_: [told[t.way] for t in trials])
+    monkeypatch.setattr(module, "measure_codec", lambda *_, **__: CodecTimes(15.0, 25.0, 50.0))
+    machine = calibrate(detect())
+    assert machine.same_place.send_ns(50) + machine.same_place.receive_ns(50) == pytest.approx(20)
+    assert machine.same_socket.sender.ns(50) == pytest.approx(175 - 100 - 15)
+    assert machine.same_socket.receiver.ns(50) == pytest.approx(125 - 30 - 25)
+    assert machine.same_socket.send_ns(50) == pytest.approx(175 - 100)

@@ -29,6 +29,12 @@ def test_selectivity_is_what_comes_out_for_each_record() -> None:
     assert found.of("odd").work.selectivity == {"main": 0.5}
 
 
+def test_operators_may_be_called_anything() -> None:
+    topology, stream = numbers(100)
+    stream.map(str, name="from 0").map(str, name="to 0").sink(print, name="to 1")
+    assert profile(topology).of("to 0").work.selectivity == {"main": 1.0}
+
+
 def test_side_streams_have_selectivities_of_their_own() -> None:
     topology, stream = numbers()
     parts = stream.split(lambda n: "few" if n % 4 == 0 else "many", ["few", "many"], name="split")
@@ -40,20 +46,31 @@ def test_side_streams_have_selectivities_of_their_own() -> None:
 def test_inputs_of_an_operator_are_told_apart() -> None:
     class Pass(tr.Operator):
         def process(self, record: Any) -> None:
-            if record < 10_000:
-                self.emit(record)
-            else:
+            if record >= 10_000:
                 sum(range(2000))
+            if record < 10_000 or record % 2:
+                self.emit(record)
 
     topology, stream = numbers()
     dear = stream.map(lambda n: n + 10_000, name="dear")
     cheap = stream.map(lambda n: n, name="cheap")
     dear.merge(cheap).process(Pass(), name="both").sink(print, name="sink")
     both = profile(topology).of("both")
-    assert both.work.selectivity == {"main": 0.5}
+    assert both.work.selectivity == {"main": 0.75}
     assert both.by_input["cheap"].selectivity == {"main": 1.0}
-    assert both.by_input["dear"].selectivity == {"main": 0.0}
+    assert both.by_input["dear"].selectivity == {"main": 0.5}
     assert both.by_input["dear"].execute_ns > 2 * both.by_input["cheap"].execute_ns
+
+
+def test_what_comes_at_the_end_counts_for_the_inputs_by_their_records() -> None:
+    topology, stream = numbers(1000)
+    few = stream.filter(lambda n: n % 4 == 0, name="few")
+    all_ = stream.map(lambda n: n, name="all")
+    kept = few.merge(all_).key_by(lambda n: n % 10)
+    kept.fold(lambda count, _: (count or 0) + 1, name="counts").sink(print, name="sink")
+    counts = profile(topology).of("counts")
+    assert counts.work.selectivity == {"main": pytest.approx(10 / 1250)}
+    assert counts.by_input["few"].selectivity == {"main": pytest.approx(10 / 1250)}
 
 
 def test_more_work_takes_more_time() -> None:

@@ -1,5 +1,7 @@
 """Profiles refreshed from what a job tells of itself."""
 
+from dataclasses import replace
+
 import pytest
 
 import tailrace as tr
@@ -54,7 +56,7 @@ def summary(scale: int = 1, count_us: float = 2.0) -> Summary:
 def test_times_and_selectivities_come_from_counts() -> None:
     found = profile_of(summary(), words())
     assert found.of("split").work.execute_ns == pytest.approx(5000)
-    assert found.of("split").work.selectivity == {"main": 10.0}  # to all: copies count once
+    assert found.of("split").work.selectivity == {"main": 10.0}
     assert found.of("twice").work.selectivity == {"main": 1.0}
     assert found.of("count").work.selectivity == {"main": 1.0}  # inside its chain
 
@@ -98,3 +100,20 @@ def test_operators_that_got_nothing_stay() -> None:
     base = Profile({name: OperatorProfile(Work(7.0)) for name in summary().operators})
     found = profile_of(summary(), words(), base, since=summary())
     assert {profile.work.execute_ns for profile in found.operators.values()} == {7.0}
+
+
+def test_copies_of_a_broadcast_count_once() -> None:
+    topology = tr.Topology()
+    source = topology.source([1], name="numbers")
+    source.broadcast().map(str, name="texts", parallelism=2).sink(print, name="sink")
+    told = replace(
+        summary(),
+        operators={
+            "numbers": OperatorProgress(100, 0, 0, 0, 0.0, 0.0, 0.0),
+            "texts": OperatorProgress(200, 0, 0, 0, 1.0, 1.0, 1.0),
+            "sink": OperatorProgress(200, 0, 0, 0, 1.0, 1.0, 1.0),
+        },
+        streams={"numbers -> texts": StreamProgress(200, 200, 0, 0, 0, 0)},
+    )
+    found = profile_of(told, topology.graph)
+    assert found.of("numbers").work.selectivity == {"main": 1.0}

@@ -158,7 +158,7 @@ def test_lines_are_as_wide_as_the_traffic() -> None:
 
 def test_places_do_not_overlap() -> None:
     four = cluster(1, cores=4)
-    root = drawing(picture(words(), plan([0, 1, 2, 3], four), profile(), four))
+    root = drawing(picture(words(), plan([0, 0, 0, 3], four), profile(), four))
     boxes = [
         [float(element.attrib[name]) for name in ("x", "y", "width", "height")]
         for element in root.iter()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import gc
 import os
 import pickle
 import select
@@ -56,7 +55,7 @@ _HANDSHAKE_MS = 600_000
 _MOST_PUSHERS = 1024
 """Spark tasks that feed sources here at the same time."""
 _LONGEST_SLEEP_S = 0.5
-_WAKING_UP_S = 80e-6
+_WAKING_UP_S = 150e-6
 """About what falling asleep and waking up take: a worker with a free core is up that early."""
 
 
@@ -208,7 +207,6 @@ class Worker:
         if core is not None:
             self._binding = Binding(core)
             settle(self._ring, core)
-        gc.collect()  # what is left now stays, and is passed over from here on
         self._tell(Ready(self._rank, ways))
 
     def _by_ring(self, hello: Hello) -> Peer | None:

@@ -20,7 +20,7 @@ from tailrace.graph.model import Graph, Grouping, Operator, Record, Rule, Stream
 from tailrace.graph.wiring import wire
 from tailrace.measure.codec import CodecTimes, measure_codec
 from tailrace.runtime.core import Core, Limits
-from tailrace.runtime.outlet import Item, Marker, Outlet
+from tailrace.runtime.outlet import WATERMARK, Item, Marker, Outlet
 from tailrace.runtime.router import Router
 from tailrace.runtime.source import Sink, SinkLogic, SourceLogic
 from tailrace.transport.codec import CodecError
@@ -29,6 +29,8 @@ DEALT = (Rule.KEY, Rule.PARTIAL_KEY, Rule.CUSTOM)
 RECEIVERS = 2
 """That dealt streams are dealt to."""
 _LIMITS = Limits(window_records=sys.maxsize, gathered_records=sys.maxsize)
+_FROM, _TO = "\0from", "\0to"
+"""Names of stubs; nobody calls an operator so."""
 _PATIENCE_S = 0.001
 _CODED_EVERY = 4
 """Of the batches of an output, one in so many is encoded and decoded."""
@@ -161,7 +163,7 @@ class Station:
             self._instance.inlets[link.id]
             for i in range(len(entering))
             for link in wiring.links
-            if link.stream.source == f"from {i}"
+            if link.stream.source == f"{_FROM} {i}"
         ]
 
     @property
@@ -215,10 +217,7 @@ class Station:
         for timed in self.timed:
             share = timed.records / total if total else 0.0
             _add(timed.made, {o: n * share for o, n in self._made().items()}, {})
-        batches = self._hand_over()
-        for batch in batches:
-            batch.markers.clear()  # the end itself
-        return batches
+        return self._hand_over()
 
     def close(self) -> None:
         """Close the operator."""
@@ -230,10 +229,10 @@ class Station:
     def _keep(self, peer: int, link: int, items: list[Item]) -> bool:
         batch = self._batches[int(self._links[link].stream.target.split()[1])]
         for item in items:
-            if isinstance(item, Marker):
-                batch.markers.append(item)
-            else:
+            if not isinstance(item, Marker):
                 batch.parts.append(item[1])
+            elif item.kind == WATERMARK:  # where the input ends is up to `finish`
+                batch.markers.append(item)
         return True
 
     def _made(self) -> dict[str, float]:
@@ -285,11 +284,11 @@ def _small_graph(
     operators = [replace(operator, parallelism=1)]
     streams = []
     for i, stream in enumerate(entering):
-        operators.append(Operator(f"from {i}", None, is_source=True))
-        streams.append(Stream(f"from {i}", operator.name, shuffle, port=stream.port))
+        operators.append(Operator(f"{_FROM} {i}", None, is_source=True))
+        streams.append(Stream(f"{_FROM} {i}", operator.name, shuffle, port=stream.port))
     for j, stream in enumerate(leaving):
-        operators.append(Operator(f"to {j}", None))
-        streams.append(Stream(operator.name, f"to {j}", shuffle, stream.output))
+        operators.append(Operator(f"{_TO} {j}", None))
+        streams.append(Stream(operator.name, f"{_TO} {j}", shuffle, stream.output))
     return Graph(operator.name, tuple(operators), tuple(streams))
 
 

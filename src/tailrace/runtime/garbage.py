@@ -2,7 +2,7 @@
 
 Records of a batch are many objects that live for a moment. At Python's default the collector
 comes in the middle of every batch, finds them all alive, and moves them on to be looked through
-again: up to a seventh of the time of a topology with much state. Here it comes when a batch has
+again: about an eighth of the time of a topology with much state. Here it comes when a batch has
 long been over, and passes over all that was there before the stream began.
 """
 

@@ -2,7 +2,8 @@
  *
  * Waking a sleeper costs tens of microseconds, spinning costs a core. So a reader spins only when
  * messages have lately been coming closer together than the longest spin, for about twice their
- * distance, and not at all while more threads want to run than there are cores. A spin in vain
+ * distance, and not at all while more threads want to run than there are cores, or when it had to
+ * wait for a core itself: on a busy machine those who sleep are let in first. A spin in vain
  * makes the next ones rarer. The longest spin is 200 us: from 5,000 messages/s on, a reader that
  * nobody else's work needs the core for keeps it, and saves each message the wake-up.
  *
@@ -18,6 +19,8 @@
 
 #define SPIN_MAX_NS 200000u
 #define SPIN_LOOK_AT_LOAD_NS 10000000u
+#define CALM_MIN_NS 50000000u
+#define CALM_MAX_NS 1600000000u
 #define EXPECT_LEAD_NS 120000u /* what a sleeper needs to be up again, with a margin */
 #define EXPECT_JITTER_NS 100000u /* distances that differ by more than this are not even */
 
@@ -30,8 +33,10 @@ typedef struct ring_spin {
     uint64_t period_ns, jitter_ns; /* smoothed distance of such ends, and what they differ by */
     unsigned odd; /* how many distances in a row did not fit */
     uint64_t load_ns; /* when `crowded` was found out */
+    uint64_t waited_ns; /* for a core, as of then, ever */
+    uint64_t calm_ns, patience_ns; /* no spin before; how long the next calm is */
     unsigned rest, rests; /* waits to go without a spin; how many after the next vain one */
-    int load_fd;
+    int load_fd, wait_fd;
     long cores;
     bool crowded;
 } ring_spin;
@@ -50,13 +55,31 @@ static inline void cpu_relax(void) {
 #endif
 }
 
+/* The number behind so many blanks of a line in /proc; -1: there is none. */
+static inline int64_t ring_proc_number(int fd, int blanks) {
+    char text[96];
+    ssize_t got = fd < 0 ? -1 : pread(fd, text, sizeof text, 0);
+    int64_t number = -1;
+    for (ssize_t i = 0; i < got; i++) {
+        if (text[i] == ' ') blanks--;
+        else if (blanks == 0 && text[i] >= '0' && text[i] <= '9')
+            number = (number < 0 ? 0 : number) * 10 + (text[i] - '0');
+        else if (number >= 0) break;
+    }
+    return number;
+}
+
 static inline void ring_spin_open(ring_spin *spin) {
     cpu_set_t allowed;
     memset(spin, 0, sizeof *spin);
     spin->cores = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
     spin->load_fd = open("/proc/loadavg", O_RDONLY | O_CLOEXEC);
+    spin->wait_fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
     spin->gap_ns = UINT64_C(1000000000);
     spin->last_ns = now_ns();
+    spin->patience_ns = CALM_MIN_NS;
+    int64_t waited_ns = ring_proc_number(spin->wait_fd, 1);
+    spin->waited_ns = waited_ns < 0 ? 0 : (uint64_t)waited_ns;
     spin->jitter_ns = 2 * EXPECT_JITTER_NS;
     spin->odd = 2;
     spin->rests = 1;
@@ -64,21 +87,30 @@ static inline void ring_spin_open(ring_spin *spin) {
 
 static inline void ring_spin_close(ring_spin *spin) {
     if (spin->load_fd >= 0) close(spin->load_fd);
-    spin->load_fd = -1;
+    if (spin->wait_fd >= 0) close(spin->wait_fd);
+    spin->load_fd = spin->wait_fd = -1;
 }
 
-/* "0.20 0.18 0.12 3/80 11206": three threads want to run now, we are one of them. */
+/* A reader that has waited for a core for 3 % of the last moments keeps calm for a while, longer
+ * each time: were it to try again at once, its spinning would be what makes it wait. */
+static inline void ring_keep_calm(ring_spin *spin, uint64_t waited_ns, uint64_t now) {
+    uint64_t waited = waited_ns - spin->waited_ns;
+    spin->waited_ns = waited_ns;
+    if (waited * 32 > now - spin->load_ns) {
+        if (now > spin->calm_ns + CALM_MAX_NS) spin->patience_ns = CALM_MIN_NS;
+        else if (now > spin->calm_ns && spin->patience_ns < CALM_MAX_NS) spin->patience_ns *= 2;
+        if (now > spin->calm_ns) spin->calm_ns = now + spin->patience_ns;
+    }
+}
+
+/* "0.20 0.18 0.12 3/80 11206": three threads want to run now, we are one of them.
+ * "250671 18231 34": we have run for so many ns, and waited for a core for so many. */
 static inline bool ring_crowded(ring_spin *spin, uint64_t now) {
     if (now - spin->load_ns < SPIN_LOOK_AT_LOAD_NS) return spin->crowded;
-    char text[64];
-    ssize_t got = spin->load_fd < 0 ? -1 : pread(spin->load_fd, text, sizeof text - 1, 0);
-    long runnable = 0;
-    int blanks = 0;
-    for (ssize_t i = 0; i < got && text[i] != '/'; i++) {
-        if (text[i] == ' ') blanks++;
-        else if (blanks == 3) runnable = runnable * 10 + (text[i] - '0');
-    }
-    spin->crowded = got < 0 || runnable > spin->cores;
+    int64_t runnable = ring_proc_number(spin->load_fd, 3);
+    int64_t waited_ns = ring_proc_number(spin->wait_fd, 1);
+    if (waited_ns >= 0) ring_keep_calm(spin, (uint64_t)waited_ns, now);
+    spin->crowded = runnable < 0 || runnable > spin->cores || now < spin->calm_ns;
     spin->load_ns = now;
     return spin->crowded;
 }

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tailrace.cli import load, main
+from tailrace.measure.calibrate import cache_path
+from tailrace.measure.detect import detect
 
 
 def test_a_topology_is_loaded_by_module_and_name() -> None:
@@ -29,18 +33,38 @@ def test_what_cannot_be_loaded_is_said_in_one_line(
     assert error.count("\n") == 1
 
 
-def test_explain_says_what_runs_where(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explain", "tailrace.apps.word_count:topology", "--workers", "2"]) == 0
-    assert capsys.readouterr().out.splitlines() == [
-        "word count",
-        "  sentences -> split (shuffle)",
-        "  split -> count (key)",
-        "  count -> sink (forward)",
-        "worker 0",
-        "  sentences",
-        "  split (2 of 2)",
-        "  count + sink (2 of 2)",
-        "worker 1",
-        "  split (1 of 2)",
-        "  count + sink (1 of 2)",
-    ]
+@pytest.fixture
+def known_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that nothing is measured but operators: this machine, whose transport costs nothing."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    cache_path().parent.mkdir(parents=True)
+    detect().save(cache_path())
+
+
+@pytest.mark.usefixtures("known_machine")
+def test_explain_says_what_runs_where_and_what_to_expect(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    html = tmp_path / "plan.html"
+    command = ["explain", "tailrace.apps.word_count:topology", "--workers", "2"]
+    assert main([*command, "--html", str(html)]) == 0
+    said = capsys.readouterr()
+    assert said.err == "tailrace: measuring the operators of 'word count', up to 5 s ...\n"
+    lines = said.out.splitlines()
+    assert lines[0] == "word count: plan of 'spread', 5 instances on 2 workers of 1 node"
+    assert lines[1] == "  why         copy i of everything on worker i"
+    assert lines[2].startswith("  expected    ")
+    assert lines[3].startswith("  limited by  ")
+    first, second = (lines.index(line) for line in lines if line.startswith("  worker "))
+    assert any("sentences  " in line for line in lines[first:second])
+    assert any("count + sink (1 of 2)" in line for line in lines[second:])
+    assert "<svg" in html.read_text()
+
+
+@pytest.mark.usefixtures("known_machine")
+def test_explain_asks_the_scheduler_that_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["explain", "tailrace.apps.word_count:topology", "--scheduler"]
+    assert main([*command, "consolidate"]) == 0
+    assert "word count: plan of 'consolidate', 5 instances" in capsys.readouterr().out
+    assert main([*command, "the best"]) == 1
+    assert "no scheduler 'the best'; there are ['auto', 'consolidate'," in capsys.readouterr().err

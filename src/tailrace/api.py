@@ -36,6 +36,7 @@ from tailrace.runtime.windows import Session, Sliding, Window
 from tailrace.windowed import WindowedStream
 
 if TYPE_CHECKING:
+    from tailrace.planning import Planned
     from tailrace.spark.job import Job
 
 _ON_ERROR = {"fail": OnError.FAIL, "skip": OnError.SKIP, "dead letter": OnError.DEAD_LETTER}
@@ -107,6 +108,12 @@ class Topology:
         ----------
         workers : how many; by default Spark's task slots, and no more than there are instances
         placement : the worker of each instance, in the order of `graph.wiring`
+        scheduler : who decides how many instances run where: "auto", "rlas", "consolidate" or any
+            other name in `tailrace.plan.schedulers`. Without, copy i of everything is on worker i
+        plan : a `tailrace.plan.plan.Plan`, or the file that one was saved in, instead
+        profile, machine : what the scheduler goes by, or files of that; by default measured, here
+            and now, by running the operators on a sample from the sources
+        keep : operators that stay as many as they are, besides sources and `process` without key
         limits : `tailrace.Limits`, the bounds of queues and batches
         node : what counts as one node, whose workers use rings: "memory" (those that find that
             they share memory), "executor" (each is one) or "worker" (each is one: TCP only)
@@ -115,6 +122,21 @@ class Topology:
         from tailrace.spark.job import start
 
         return start(self.graph, spark, **options)
+
+    def plan(self, workers: int, scheduler: str = "auto", **options: Any) -> Planned:
+        """A plan for so many workers, with `explain()`, `picture()`, and `plan` to save and start.
+
+        What operators and this machine cost is measured if it is not given, which takes seconds.
+
+        Parameters
+        ----------
+        scheduler : "auto", "rlas", "consolidate" or any other name in `tailrace.plan.schedulers`
+        profile, machine : what to go by, or files of that
+        keep : operators that stay as many as they are, besides sources and `process` without key
+        """
+        from tailrace.planning import planned
+
+        return planned(self.graph, workers, scheduler, predicted=True, **options)
 
     def transform(self, df: Any, schema: Any, **options: Any) -> Any:
         """The same pipeline over a bounded DataFrame; gives a DataFrame, lazily, like Spark's own.
@@ -146,18 +168,22 @@ class Topology:
         return transform(self.graph, df, schema, **options)
 
     def explain(self, spark: Any) -> str:
-        """What would run where, as text: on a SparkSession, or on a number of workers."""
+        """What would run where, as text: on a SparkSession, or on a number of workers.
+
+        Measures nothing; `plan` does, and its `explain()` has what to expect.
+        """
         from tailrace.graph.explain import explain
         from tailrace.graph.wiring import wire
+        from tailrace.plan.spread import spread_out
         from tailrace.spark.cluster import cluster_of
-        from tailrace.spark.job import count_workers, spread
+        from tailrace.spark.job import count_workers
 
         wiring = wire(self.graph)
         if not isinstance(spark, int):
             spark = count_workers(cluster_of(spark), wiring, None)
         elif spark < 1:
             raise ValueError(f"explain got {spark} workers; there must be at least 1")
-        return explain(wiring, spread(wiring, spark), spark)
+        return explain(wiring, spread_out(wiring, spark), spark)
 
     def __str__(self) -> str:
         streams = (f"  {edge.label} ({edge.grouping.rule.value})" for edge in self._edges)

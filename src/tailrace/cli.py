@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.api import Topology
+from tailrace.plan.schedulers import SCHEDULERS
+
+_NAMES = ", ".join(SCHEDULERS)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -21,9 +24,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run = commands.add_parser("run", help="run a topology on Spark, with a live view")
     run.add_argument("topology", help="module:name of a Topology, or of a function that makes one")
     run.add_argument("--seconds", type=float, help="drain and stop after running for so long")
-    explain = commands.add_parser("explain", help="say what would run where")
-    explain.add_argument("topology")
+    run.add_argument("--scheduler", help=f"who decides what runs where: {_NAMES}")
+    explain = commands.add_parser(
+        "explain", help="say what would run where, how fast it should be and what limits it"
+    )
+    explain.add_argument("topology", help="as for run; its operators run on a sample, for seconds")
     explain.add_argument("--workers", type=int, default=2)
+    explain.add_argument(
+        "--scheduler", default="spread", help=f"one of {_NAMES}; default: spread, as run does it"
+    )
+    explain.add_argument("--html", metavar="FILE", help="also draw it")
     demo = commands.add_parser("demo", help="a word count on local Spark, beside a micro-batch")
     demo.add_argument("--seconds", type=float, default=8.0)
     bench = commands.add_parser("bench", help="measure this Spark: rates and latencies")
@@ -41,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return 130
-    except (ValueError, RuntimeError, ImportError) as error:
+    except (ValueError, RuntimeError, ImportError, OSError) as error:
         print(f"tailrace: {error}", file=sys.stderr)
         return 1
 
@@ -68,7 +78,7 @@ def _run(options: argparse.Namespace) -> int:
     topology = load(options.topology)
     spark = _spark(options)
     begun_s = time.monotonic()
-    job = topology.start(spark, workers=options.workers)
+    job = topology.start(spark, workers=options.workers, scheduler=options.scheduler)
     code = 0
     try:
         job.await_running()
@@ -103,7 +113,10 @@ def summary(job: Any) -> str:
 
 
 def _explain(options: argparse.Namespace) -> int:
-    print(load(options.topology).explain(options.workers))
+    made = load(options.topology).plan(options.workers, options.scheduler)
+    print(made.explain())
+    if options.html:
+        Path(options.html).write_text(made.picture())
     return 0
 
 

@@ -7,6 +7,7 @@ import pytest
 from pyspark import cloudpickle
 
 from tailrace.cli import load
+from tailrace.plan.machine import cluster
 from tailrace.testing import run
 
 GENERATORS = {
@@ -40,6 +41,16 @@ def test_it_runs_at_a_rate_and_nothing_is_lost(name: str) -> None:
     assert report.sent == report.received
     assert not any(report.skipped.values())
     assert not any(report.late.values())
+
+
+@every_app
+def test_its_plan_can_be_explained(name: str) -> None:
+    topology = load(f"tailrace.apps.{name}:topology")
+    text = topology.plan(3, "rlas", machine=cluster(1, cores=3)).explain()
+    assert f"{topology.name}: plan of 'rlas'" in text
+    assert "records/s from the sources" in text
+    for operator in topology.graph.operators:
+        assert operator.name in text
 
 
 @every_app

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from tailrace.control.coordinator import Roster
 from tailrace.control.protocol import Failed, Go, Hello, Peers, Progress, Ready, Stop
+from tailrace.control.seating import seat
 
 
 def hello(rank: int) -> Hello:
@@ -22,7 +29,7 @@ def running(workers: int) -> Roster:
 def test_workers_meet_when_all_are_there_and_start_when_all_are_ready() -> None:
     roster = Roster(2)
     assert roster.hear(hello(1)) == []
-    assert roster.hear(hello(0)) == [Peers((hello(0), hello(1)))]
+    assert roster.hear(hello(0)) == [Peers((hello(0), hello(1)), seats=(0, 1))]
     assert roster.hear(Ready(0, {1: "ring"})) == []
     assert roster.phase == "starting"
     assert roster.hear(Ready(1, {0: "ring"})) == [Go()]
@@ -119,3 +126,65 @@ def test_a_worker_that_says_nothing_is_not_lost() -> None:
     roster = running(2)
     assert roster.tick(1e9) == []
     assert roster.phase == "running"
+
+
+def met(wanted: tuple[int, ...], hosts: str, node: str = "memory") -> Roster:
+    """All workers have come, worker i from the host (and executor) of letter i."""
+    roster = Roster(len(hosts), wanted, node)
+    for rank, host in enumerate(hosts):
+        roster.hear(replace(hello(rank), host=host, executor=f"{host} {rank % 2}"))
+    return roster
+
+
+def test_places_of_a_plan_go_to_workers_of_one_host() -> None:
+    roster = met((0, 0, 1, 1), "abab")
+    assert roster.seats == (0, 2, 1, 3)
+    assert roster.seated((0, 1, 2, 3, 3)) == (0, 2, 1, 3, 3)
+
+
+def test_workers_are_told_their_seats() -> None:
+    roster = Roster(2, wanted=(1, 0))
+    assert roster.seated((0, 1, 1)) == (0, 1, 1)  # nobody knows yet
+    roster.hear(replace(hello(0), host="a"))
+    [peers] = roster.hear(replace(hello(1), host="b"))
+    assert isinstance(peers, Peers)
+    assert peers.seats == (0, 1)
+
+
+def test_hosts_with_different_numbers_of_workers_get_the_places_that_fit() -> None:
+    assert met((0, 0, 0, 1), "abbb").seats == (1, 2, 3, 0)
+
+
+def test_on_one_node_and_without_a_plan_place_and_rank_are_the_same() -> None:
+    assert met((0, 0, 0), "aaa").seats == (0, 1, 2)
+    assert met((), "aba").seats == (0, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("node", "gave"),
+    [
+        ("memory", "2 nodes with 5 and 3 workers"),
+        ("executor", "4 nodes with 3, 2, 2 and 1 workers"),
+        ("worker", "8 nodes with 1 worker each"),
+    ],
+)
+def test_workers_that_stand_otherwise_fail_the_job_at_once(node: str, gave: str) -> None:
+    roster = met((0, 0, 0, 0, 1, 1, 1, 1), "aaaaabbb", node)
+    assert roster.phase == "failed"
+    assert roster.reason == f"the plan wants 2 nodes with 4 workers each; Spark gave {gave}"
+
+
+def test_what_counts_as_a_node_is_the_jobs_to_say() -> None:
+    assert met((0, 0, 1, 1), "aaaa", "executor").seats == (0, 2, 1, 3)
+    assert met((0, 1), "aa", "worker").seats == (0, 1)
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=12), st.randoms())
+def test_everybody_sits_once_and_who_shares_a_node_does(wanted: list[int], random: object) -> None:
+    homes = [f"host {node}" for node in wanted]
+    random.shuffle(homes)  # type: ignore[attr-defined]
+    seats = seat(wanted, homes)
+    assert sorted(seats) == list(range(len(wanted)))
+    for one, first in enumerate(wanted):
+        for other, second in enumerate(wanted):
+            assert (first == second) == (homes[seats[one]] == homes[seats[other]])

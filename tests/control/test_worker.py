@@ -65,3 +65,37 @@ def test_a_worker_that_leaves_early_fails_the_job_for_all() -> None:
     topology = tr.Topology()
     topology.source(tr.sources.rate(100)).gather().map(abs).sink(lambda _: None)
     assert all("GeneratorExit" in error for error in work(topology, (0, 1), leave=True))
+
+
+def test_instances_run_where_the_workers_of_their_node_sit() -> None:
+    """Place 0 is alone on its node, so the worker that is alone takes it."""
+    seen: dict[str, int] = {}
+    topology = tr.Topology("seated")
+    numbers = topology.source([1], name="numbers").shuffle()
+    numbers.map(_note("alone", seen), name="alone").shuffle().sink(_note("out", seen), name="out")
+    coordinator = Coordinator(3, "127.0.0.1", lambda: None, (0, 1, 1), "executor")
+    settings = Settings(3, coordinator.address, coordinator.secret, b"", node="executor")
+    job = (topology.graph, (1, 0, 2), DEFAULT_LIMITS)
+
+    def run(rank: int) -> None:
+        threading.current_thread().name = str(rank)
+        Worker(settings, rank, "AAB"[rank], job).run()
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    coordinator.join(PATIENCE_S)
+    assert coordinator.roster.phase == "stopped"
+    assert coordinator.roster.seats == (2, 0, 1)
+    assert coordinator.roster.seated((1, 0, 2)) == (0, 2, 1)
+    assert seen == {"alone": 2, "out": 1}
+
+
+def _note(name: str, seen: dict[str, int]) -> Callable[[int], int]:
+    def note(record: int) -> int:
+        seen[name] = int(threading.current_thread().name)
+        return record
+
+    return note

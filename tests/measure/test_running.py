@@ -46,8 +46,8 @@ def summary(scale: int = 1, count_us: float = 2.0) -> Summary:
             "twice -> count": stream(2000),
         },
         latency=Histogram(),
-        room={},
         queued={},
+        room={},
         throttled=(),
         cpu_s={},
     )

@@ -1,6 +1,7 @@
 """RLAS against exhaustive search, and what it promises of its plans."""
 
 from collections.abc import Callable
+from math import inf
 
 import pytest
 from hypothesis import given, settings
@@ -53,6 +54,24 @@ def test_no_replication_is_better_in_tiny_cases(case: Case, on: On, limit: int) 
             best = max(best, best_placement(wider, times, on))
     plan = rlas(topology, times, *on, max_instances=limit)
     assert predict(topology, plan, times, on[0]).source_rate == pytest.approx(best)
+
+
+def test_what_goes_to_the_nearest_is_not_taken_to_be_shared_evenly() -> None:
+    """The first c reads all of b and, when the other is nearer to a, nothing of a."""
+    streams = [
+        ("a", "b", Rule.SHUFFLE),
+        ("a", "c", Rule.LOCAL_OR_SHUFFLE),
+        ("b", "c", Rule.GLOBAL),
+    ]
+    topology = graph(streams, {"c": 2})
+    times = profile({"a": 50, "b": 50, "c": 150}, a=2.0)
+    machine = cluster(2, cores=1, link_bits_per_s=inf)
+    on = (machine, machine.workers())
+    flow = flow_of(topology, times, *on)
+    layout = Layout(flow, [len(part.instances) for part in flow.parts])
+    exact = Solution()
+    assert Search(layout, 1, Effort(100_000), exact, exact=True).run()
+    assert 1 / exact.fullest == pytest.approx(best_placement(topology, times, on))
 
 
 @given(graphs(most=3), machines(), st.data())

@@ -1,4 +1,4 @@
-"""Run by a test in a process of its own: a job and a transform on two executors.
+"""Run by a test in a process of its own: jobs and a transform on two executors.
 
 Prints what it finds as JSON.
 """
@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import tailrace as tr
+from tailrace.plan.machine import cluster
+from tailrace.plan.profile import Profile
 from tailrace.spark.session import QUICK_JVM
 
 
@@ -19,6 +23,30 @@ def pipeline(out: Path) -> tr.Topology:
     sums = numbers.key_by(lambda n: n % 10).fold(lambda total, n: (total or 0) + n, parallelism=4)
     sums.sink(tr.sinks.ndjson(out / "sums"))
     return topology
+
+
+def planned(spark: Any, out: Path) -> dict[str, Any]:
+    """A plan for two nodes of two workers: do those of a node share memory, and only those?"""
+    topology = pipeline(out)
+    made = topology.plan(4, "consolidate", profile=Profile({}), machine=cluster(2, cores=2))
+    plan = replace(made.plan, core_of=())
+    job = topology.start(spark, plan=plan, node="executor")
+    job.await_termination(120)
+    rank_of = dict(zip(plan.place_of, job.placement, strict=True))
+    ways = {
+        (plan.places[one].node == plan.places[other].node, job.workers[rank]["ways"][peer])
+        for one, rank in rank_of.items()
+        for other, peer in rank_of.items()
+        if one != other
+    }
+    surveyed = pipeline(out / "surveyed").start(spark, scheduler="round robin", node="executor")
+    surveyed.await_termination(120)
+    assert surveyed.plan is not None
+    return {
+        "ways": sorted(ways),
+        "balanced": job.last_progress.balanced and surveyed.last_progress.balanced,
+        "nodes": [place.node for place in surveyed.plan.places],
+    }
 
 
 def main(out: Path) -> None:
@@ -39,6 +67,7 @@ def main(out: Path) -> None:
     job.await_termination(120)
     rows = topology.transform(spark.range(2000), "key long, total long", workers=4).collect()
     found = {
+        "planned": planned(spark, out / "planned"),
         "ways": sorted(sorted(worker["ways"].values()) for worker in job.workers),
         "balanced": job.last_progress.balanced,
         "explained": job.explain().splitlines(),

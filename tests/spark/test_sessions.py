@@ -65,6 +65,9 @@ def spark_home(tmp_path: Path) -> Path:
 
 def test_two_executors_use_rings_within_and_tcp_between(tmp_path: Path, spark_home: Path) -> None:
     found = run("cluster_program.py", tmp_path, SPARK_HOME=str(spark_home))
+    assert found["planned"]["ways"] == [[False, "tcp"], [True, "ring"]]
+    assert found["planned"]["balanced"]
+    assert found["planned"]["nodes"] == [0, 0, 1, 1]
     assert found["ways"] == [["ring", "tcp", "tcp"]] * 4
     assert found["balanced"]
     assert sorted(written(tmp_path / "sums")) == SUMS

@@ -489,3 +489,10 @@ def test_a_ring_travels_by_pickle_as_its_address() -> None:
         copy = pickle.loads(pickle.dumps(ring))
         copy.writer().send(b"through the copy")
         assert received(reader) == [b"through the copy"]
+
+
+def test_its_memory_can_be_had_on_a_numa_node() -> None:
+    with Ring.create(1 << 16) as ring:
+        ring.settle(0)  # every machine has one
+        with pytest.raises(RingError, match="cannot be moved to NUMA node 4000: Invalid argument"):
+            ring.settle(4000)

@@ -31,6 +31,7 @@ from tailrace.control.protocol import (
     pack,
     unpack,
 )
+from tailrace.control.seating import SeatingError, home, seat
 from tailrace.transport.listener import TcpListener
 from tailrace.transport.tcp import Refusals, TcpConfig, TcpConnection
 
@@ -52,12 +53,20 @@ class Roster:
     """The state of a job, as the coordinator knows it. Times are of any clock, in seconds."""
 
     workers: int
+    wanted: tuple[int, ...] = ()
+    """The node of each place of the plan; without a plan workers may be anywhere."""
+    node: str = "memory"
+    """What counts as one node, see `Topology.start`."""
+    seats: tuple[int, ...] = ()
+    """The rank of each place, when all workers have met."""
     phase: str = STARTING
     reason: str = ""
     traceback: str = ""
     hellos: dict[int, Hello] = field(default_factory=dict)
     ways: dict[int, dict[int, str]] = field(default_factory=dict)
     progress: dict[int, Progress] = field(default_factory=dict)
+    earlier: dict[int, Progress] = field(default_factory=dict)
+    """The reports before those."""
     suspicion: tuple[float, str] | None = None
     """What the job will have failed of by some time, if nobody knows better until then."""
 
@@ -72,13 +81,15 @@ class Roster:
             case Hello():
                 self.hellos[message.rank] = message
                 if len(self.hellos) == self.workers:
-                    return [Peers(tuple(self.hellos[rank] for rank in range(self.workers)))]
+                    return self._meet(tuple(self.hellos[rank] for rank in range(self.workers)))
             case Ready():
                 self.ways[message.rank] = message.ways
                 if len(self.ways) == self.workers and self.phase == STARTING:
                     self.phase = RUNNING
                     return [Go()]
             case Progress():
+                if message.rank in self.progress:
+                    self.earlier[message.rank] = self.progress[message.rank]
                 self.progress[message.rank] = message
                 ended = sum(progress.ended for progress in self.progress.values())
                 if ended == self.workers and not self.over:
@@ -87,6 +98,20 @@ class Roster:
             case Failed():
                 return self.fail(message.reason, message.traceback)
         return []
+
+    def _meet(self, hellos: tuple[Hello, ...]) -> list[Message]:
+        try:
+            if self.wanted:
+                self.seats = seat(self.wanted, [home(hello, self.node) for hello in hellos])
+            else:
+                self.seats = tuple(range(self.workers))
+        except SeatingError as error:
+            return self.fail(str(error))
+        return [Peers(hellos, self.seats)]
+
+    def seated(self, placement: tuple[int, ...]) -> tuple[int, ...]:
+        """The rank for each instance, by its place; until all have met, the places themselves."""
+        return tuple(self.seats[place] for place in placement) if self.seats else placement
 
     def lost(self, rank: int, now_s: float, silent: bool = False) -> list[Message]:
         """A worker's connection is gone; `silent`: because its host does not answer any more.
@@ -134,9 +159,16 @@ class Roster:
 class Coordinator:
     """The thread that runs a roster. Its methods may be called from any thread."""
 
-    def __init__(self, workers: int, host: str, on_over: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        workers: int,
+        host: str,
+        on_over: Callable[[], None],
+        wanted: tuple[int, ...] = (),
+        node: str = "memory",
+    ) -> None:
         self.secret = secrets.token_bytes(32)
-        self.roster = Roster(workers)
+        self.roster = Roster(workers, wanted, node)
         self._on_over = on_over
         self.started = threading.Event()
         """Set when the workers run, or when it is clear that they never will."""

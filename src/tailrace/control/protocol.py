@@ -6,6 +6,7 @@ import pickle
 from dataclasses import dataclass, field
 from typing import Any
 
+from tailrace.runtime.core import LinkCounts
 from tailrace.runtime.histogram import Histogram
 from tailrace.runtime.step import Counts
 
@@ -22,7 +23,10 @@ hold one up for as long as it likes. A process that dies is noticed by its close
 
 @dataclass(frozen=True)
 class Settings:
-    """What every worker needs to start. `job` is the pickled graph, placement and limits."""
+    """What every worker needs to start. `job` is the pickled graph, placement and limits.
+
+    The placement gives the place of each instance; who sits there is said when all have met.
+    """
 
     workers: int
     coordinator: tuple[str, int]
@@ -31,6 +35,8 @@ class Settings:
     ring_bytes: int = 8 << 20
     node: str = "memory"
     progress_s: float = 0.5
+    cores: tuple[int | None, ...] = ()
+    """The core that the worker in each place of the plan is bound to, if any are."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +53,10 @@ class Hello:
 
 @dataclass(frozen=True)
 class Peers:
-    """All workers are there, in the order of their ranks."""
+    """All workers are there, in the order of their ranks. `seats` has the rank of each place."""
 
     hellos: tuple[Hello, ...]
+    seats: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -73,6 +80,8 @@ class Progress:
     at_ns: int
     ended: bool = False
     cpu_s: float = 0.0
+    running_s: float = 0.0
+    """Since the sources started."""
     operators: dict[str, Counts] = field(default_factory=dict)
     sources: dict[str, int] = field(default_factory=dict)
     latency: dict[str, Histogram] = field(default_factory=dict)
@@ -85,6 +94,10 @@ class Progress:
     """How many records the queues may hold."""
     throttled: set[str] = field(default_factory=set)
     """Who waits for whom: streams whose receivers have no room."""
+    links: list[LinkCounts] = field(default_factory=list)
+    """What each link from here has carried: link, messages, records, bytes."""
+    instances: list[tuple[int, float, float]] = field(default_factory=list)
+    """For each instance here the time in its operators and its share of the CPU time, in s."""
 
 
 @dataclass(frozen=True)

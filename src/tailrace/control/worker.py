@@ -14,6 +14,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tailrace.control.binding import Binding, settle
 from tailrace.control.feed import KIND_FEED
 from tailrace.control.peers import KIND_CREDIT, JumboCodec, Peer, credits_in
 from tailrace.control.protocol import (
@@ -110,11 +111,13 @@ class Worker:
         self._listener: TcpListener | None = None
         self._peers: dict[int, Peer] = {}
         self._core: Core | None = None
+        self._binding: Binding | None = None
         self._running = False
         self._stopped = False
         self._reported_end = False
         self._failed = False
         self._next_progress_ns = 0
+        self._started_ns = 0
         self._cpu_before_s = time.process_time()  # Spark may have used this process before
         self._looked_ns = 0
 
@@ -170,8 +173,8 @@ class Worker:
             host: str = copy.getsockname()[0]
             return host
 
-    def _meet(self, hellos: tuple[Hello, ...]) -> None:
-        """Open a way to every other worker, and build the core."""
+    def _meet(self, hellos: tuple[Hello, ...], seats: tuple[int, ...]) -> None:
+        """Open a way to every other worker, build the core, and take our seat."""
         mine = hellos[self._rank]
         node = self._settings.node
         ways: dict[int, str] = {}
@@ -186,17 +189,24 @@ class Worker:
         self._core = Core(
             self._rank,
             wire(graph),
-            placement,
+            tuple(seats[place] for place in placement),
             self._clock_ns,
             self._send,
             self._credit,
             self._doorbell.ring,
             limits,
+            self._size,
         )
         for instance in self._core.instances:
             source = instance.source
             if source is not None and (fd := source.reader.fileno()) is not None:
                 self._source_fds[fd] = (instance, False)
+        # Threads that operators have started by now stay free.
+        cores = self._settings.cores
+        core = cores[seats.index(self._rank)] if cores else None
+        if core is not None:
+            self._binding = Binding(core)
+            settle(self._ring, core)
         self._tell(Ready(self._rank, ways))
 
     def _by_ring(self, hello: Hello) -> Peer | None:
@@ -319,10 +329,11 @@ class Worker:
 
     def _obey(self, message: Message) -> None:
         match message:
-            case Peers(hellos):
-                self._meet(hellos)
+            case Peers(hellos, seats):
+                self._meet(hellos, seats)
             case Go():
                 self._running = True
+                self._started_ns = self._clock_ns()
             case Stop(drain=True) if self._core is not None:
                 self._core.stop_sources()
             case Stop():
@@ -363,13 +374,20 @@ class Worker:
     def _credit(self, peer: int, link: int, taken: int) -> None:
         self._peers[peer].credit(link, taken)
 
+    def _size(self, items: list[Item]) -> int:
+        try:
+            return sum(memoryview(part).nbytes for part in self._codec.encode(items))
+        except Exception:
+            return 0  # what stays in a worker need not be picklable
+
     def _pending(self) -> bool:
         return any(peer.pending for peer in self._peers.values())
 
     def _report(self, core: Core, now_ns: int) -> None:
         self._next_progress_ns = now_ns + int(self._settings.progress_s * 1e9)
         cpu_s = time.process_time() - self._cpu_before_s
-        self._tell(progress_of(core, now_ns, self._reported_end, cpu_s))
+        running_s = (now_ns - self._started_ns) / 1e9
+        self._tell(progress_of(core, now_ns, self._reported_end, cpu_s, running_s))
 
     def _fail(self, error: BaseException) -> None:
         self._failed = True
@@ -392,6 +410,8 @@ class Worker:
             if not self._failed:
                 self._fail(error)
         finally:
+            if self._binding is not None:
+                self._binding.release()
             for peer in self._peers.values():
                 peer.close()
             for connection in self._sockets.values():
@@ -406,9 +426,11 @@ class Worker:
             self._control.close()  # the last: it tells the coordinator that nothing is left here
 
 
-def progress_of(core: Core, now_ns: int, ended: bool, cpu_s: float) -> Progress:
+def progress_of(
+    core: Core, now_ns: int, ended: bool, cpu_s: float, running_s: float = 0.0
+) -> Progress:
     """What a core has done so far."""
-    progress = Progress(core.rank, now_ns, ended, cpu_s)
+    progress = Progress(core.rank, now_ns, ended, cpu_s, running_s)
     for instance in core.instances:
         for name, counts in instance.counts.items():
             total = progress.operators.setdefault(name, Counts())
@@ -435,6 +457,13 @@ def progress_of(core: Core, now_ns: int, ended: bool, cpu_s: float) -> Progress:
         progress.received[label] = stats.received
         progress.transfer[label] = stats.transfer
         progress.wait[label] = stats.wait
+    progress.links = core.traffic()
+    busy_s = {
+        instance.id: sum(counts.execute_ns for counts in instance.counts.values()) / 1e9
+        for instance in core.instances
+    }
+    whole_s = sum(busy_s.values()) or 1.0
+    progress.instances = [(i, own_s, cpu_s * own_s / whole_s) for i, own_s in busy_s.items()]
     return progress
 
 

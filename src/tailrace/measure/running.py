@@ -21,17 +21,17 @@ def profile_of(
     """The profile of a job's graph (as it runs) by its progress, since an earlier one if given.
 
     Times are means of the wall clock: on a machine that is busy with other things they are too
-    long. A job does not tell everything: what its sources cost, sizes, spreads, and how the work
-    differs between inputs stays as in `base`, the differences in proportion. Operators that have
-    got nothing stay altogether.
+    long. A job does not tell everything: sizes, spreads, and how the work differs between inputs
+    stays as in `base`, the differences in proportion. So do sources if they are in `base`, since in
+    a job they may be made to wait. Operators that have got nothing stay altogether.
     """
     moved = _moved(summary, since)
     streams = _streams(summary, since, graph)
     profiles: dict[str, OperatorProfile] = {}
     for operator in graph.operators:
         name = operator.name
-        before = base.operators.get(name) if base else None
-        before = before or OperatorProfile(Work(0.0))
+        known = base.operators.get(name) if base else None
+        before = known or OperatorProfile(Work(0.0))
         records, execute_ns = moved[name]
         if not records:
             profiles[name] = before
@@ -46,7 +46,7 @@ def profile_of(
             for s, stream in enumerate(graph.streams)
             if stream.target == name and s in streams
         }
-        measured_ns = None if operator.is_source else execute_ns / records
+        measured_ns = None if operator.is_source and known else execute_ns / records
         profiles[name] = _refreshed(before, measured_ns, made, entered)
     return Profile(profiles, f"from a running job: {sum(summary.emitted.values())} records emitted")
 

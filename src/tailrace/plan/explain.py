@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from textwrap import wrap
 
 from tailrace.graph.expand import Chain
 from tailrace.graph.model import Graph
@@ -17,6 +18,7 @@ _LINES = 12
 """So many ways between places, and so many limits, are listed; the rest is summed up."""
 _SHARERS = 4
 _WORTH_TELLING = 0.01
+_REASON_CHARACTERS = 100
 
 
 @dataclass(frozen=True)
@@ -140,7 +142,9 @@ def lines(told: Explained) -> Iterator[str]:
         f" on {_count(len(plan.places), _kind(plan))} of {_count(nodes, 'node')}"
     )
     if plan.reason:
-        yield f"  why         {plan.reason}"
+        first, *others = wrap(plan.reason, _REASON_CHARACTERS)
+        yield f"  why         {first}"
+        yield from (f"              {line}" for line in others)
     yield (
         f"  expected    {prediction.source_rate:,.0f} records/s from the sources,"
         f" {prediction.throughput:,.0f} records/s at the sinks"

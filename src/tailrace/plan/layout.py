@@ -14,7 +14,7 @@ from math import fsum, inf, pow
 from operator import mul
 
 from tailrace.graph.model import Rule
-from tailrace.plan.flow import Flow, Matrix
+from tailrace.plan.flow import Edge, Flow, Matrix
 from tailrace.plan.model import NS, loads, resource_uses, source_rates
 from tailrace.plan.plan import Plan
 
@@ -38,16 +38,20 @@ class Layout:
         self._here = [[False] * len(flow.places) for _ in self.parts]
         # Where receivers of the same place are preferred, a part's rates depend on the whole
         # layout: such parts and their streams count only once everything is placed.
-        self._loose = [
-            any(flow.edges[e].rule is Rule.LOCAL_OR_SHUFFLE for e in flow.into[k])
-            for k in self.parts
-        ]
+        self._loose: list[bool] = []
+        for k in self.parts:
+            self._loose.append(any(self._loosens(flow.edges[e]) for e in flow.into[k]))
         rates = _edge_rates(flow, self.sizes)
         self.base, self._memory_of = _bases(flow, rates, self.sizes)
         if not any(self.base):
             raise ValueError(
                 f"topology {flow.graph.name!r} costs nothing by this profile: no rate limits it"
             )
+        # How much each part of a loose chain gets is open; only what they get together is known.
+        self._shares = [
+            sum(self.base[j] for j in group) / sum(self.sizes[j] for j in group)
+            for group in flow.siblings
+        ]
         self.cost = [[self.base[k]] * len(flow.places) for k in self.parts]
         self.cpu = [0.0] * len(flow.places)
         self._forward: list[list[Way]] = [[] for _ in self.parts]
@@ -65,6 +69,12 @@ class Layout:
         self._per_core = [1 / place.cores for place in flow.places]
         self._all_cores = sum(place.cores for place in flow.places)
         self._number_limits()
+
+    def _loosens(self, edge: Edge) -> bool:
+        """Whether what goes this way depends on who is in the same place, here or before."""
+        if edge.rule is Rule.FORWARD:
+            return self._loose[edge.sender]
+        return edge.rule is Rule.LOCAL_OR_SHUFFLE
 
     def _number_limits(self) -> None:
         """Number the things beyond the places' cores that can be full at all."""
@@ -200,7 +210,7 @@ class Layout:
             size, cost = self.sizes[k], self.cost[k]
             if self._loose[k]:
                 work += self.base[k]
-                highest = max(highest, self.base[k] / size)
+                highest = max(highest, self._shares[k])
                 continue
             if missing < size:
                 placed = max(map(mul, cost, self._here[k]))

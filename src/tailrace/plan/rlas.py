@@ -106,19 +106,33 @@ def rlas(
     return replace(plan, reason=reason)
 
 
-def rlas_fix_l(graph: Graph, profile: Profile, machine: Machine, places: tuple[Place, ...]) -> Plan:
+def rlas_fix_l(
+    graph: Graph,
+    profile: Profile,
+    machine: Machine,
+    places: tuple[Place, ...],
+    *,
+    keep: Collection[str] = (),
+) -> Plan:
     """RLAS that takes every record to come from as far away as possible (the paper's fix(L))."""
     ways_ = [machine.same_socket, *machine.other_socket]
     if len(machine.nodes) > 1:
         ways_.append(machine.other_node)
     farthest = max(ways_, key=lambda way: way.send_ns(100) + way.receive_ns(100))
-    plan = rlas(graph, profile, _everywhere(machine, farthest), places)
+    plan = rlas(graph, profile, _everywhere(machine, farthest), places, keep=keep)
     return replace(plan, scheduler="rlas fix l")
 
 
-def rlas_fix_u(graph: Graph, profile: Profile, machine: Machine, places: tuple[Place, ...]) -> Plan:
+def rlas_fix_u(
+    graph: Graph,
+    profile: Profile,
+    machine: Machine,
+    places: tuple[Place, ...],
+    *,
+    keep: Collection[str] = (),
+) -> Plan:
     """RLAS that takes fetching to be free (the paper's fix(U))."""
-    plan = rlas(graph, profile, _everywhere(machine, FREE), places)
+    plan = rlas(graph, profile, _everywhere(machine, FREE), places, keep=keep)
     return replace(plan, scheduler="rlas fix u")
 
 

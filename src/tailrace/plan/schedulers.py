@@ -11,9 +11,11 @@ from tailrace.plan.resource_aware import resource_aware
 from tailrace.plan.rlas import rlas, rlas_fix_l, rlas_fix_u
 from tailrace.plan.round_robin import round_robin
 from tailrace.plan.scheduler import Scheduler
+from tailrace.plan.spread import spread
 from tailrace.plan.traffic_aware import traffic_aware
 
 SCHEDULERS: dict[str, Scheduler] = {
+    "spread": spread,
     "round robin": round_robin,
     "first fit": first_fit,
     "random": random_plan,
@@ -26,6 +28,9 @@ SCHEDULERS: dict[str, Scheduler] = {
     "rlas fix u": rlas_fix_u,
     "auto": auto,
 }
+
+REPLICATING = ("rlas", "rlas fix l", "rlas fix u", "auto")
+"""Those that choose how many instances there are, but for the operators to `keep`."""
 
 
 def scheduler(name: str) -> Scheduler:

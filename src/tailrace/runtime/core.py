@@ -29,6 +29,8 @@ from tailrace.runtime.step import Fail, OperatorFailed, Put, call
 
 Send = Callable[[int, int, list[Item]], int]
 """`send(peer, link, items)`: its size in bytes; 0: no room now, it is tried again later."""
+Size = Callable[[list[Item]], int]
+"""`size(items)`: what they would take as a message to another worker, in bytes."""
 Report = Callable[[int, int, int], None]
 """`report(peer, link, taken)`: tell a sender how many of its records have been taken, ever."""
 
@@ -56,6 +58,10 @@ class Limits:
 
 DEFAULT_LIMITS = Limits()
 
+LinkCounts = tuple[int, int, int, int]
+"""A link, its messages, records and bytes."""
+_SAMPLE_RECORDS = 64
+
 
 @dataclass
 class StreamStats:
@@ -80,6 +86,7 @@ class Core:
         report: Report,
         wake: Callable[[], None] = lambda: None,
         limits: Limits = DEFAULT_LIMITS,
+        size: Size = lambda items: 0,
     ) -> None:
         self.rank = rank
         self.wiring = wiring
@@ -88,6 +95,9 @@ class Core:
         self._send = send
         self._report = report
         self._wake = wake
+        self._size = size
+        self._sampled: set[str] = set()  # streams whose records were measured lately
+        self._samples: dict[str, tuple[int, int]] = {}  # by stream: records and bytes
         self._outlets: dict[int, Outlet] = {}
         self._receiver: dict[int, Instance] = {}
         self._touched: dict[Outlet, None] = {}
@@ -251,6 +261,7 @@ class Core:
 
     def _poll(self, instance: Instance, source: SourceStep) -> bool:
         name = instance.steps[0][0]
+        started_ns, instance.timing.inner_ns = self._clock_ns(), 0
         records = call(name, "poll", source.poll, self.limits.poll_records)
         if records is None:
             instance.finish()
@@ -258,8 +269,10 @@ class Core:
         if not records:
             return False
         instance.emitted_ns = source.emitted_ns
-        instance.counts[name].records_in += len(records)
+        counts = instance.counts[name]
+        counts.records_in += len(records)
         source.put(records)
+        counts.execute_ns += self._clock_ns() - started_ns - instance.timing.inner_ns
         return True
 
     def _fire(self, instance: Instance) -> bool:
@@ -297,6 +310,8 @@ class Core:
             ):
                 continue  # `credit` touches it again
             if outlet.peer == self.rank:
+                if self._labels[outlet.link] not in self._sampled:
+                    self._sample(outlet)
                 self.deliver(outlet.link, outlet.take(), self._clock_ns())
             elif size_bytes := self._send(outlet.peer, outlet.link, outlet.items):
                 outlet.take(size_bytes)
@@ -306,6 +321,17 @@ class Core:
                 continue
             progress = True
         return progress
+
+    def _sample(self, outlet: Outlet) -> None:
+        """Measure some records that never leave this worker, and so are never encoded."""
+        records = next((item[1] for item in outlet.items if not isinstance(item, Marker)), [])
+        some = records[:_SAMPLE_RECORDS]
+        if some:
+            label = self._labels[outlet.link]
+            self._sampled.add(label)
+            count, size_bytes = self._samples.get(label, (0, 0))
+            measured = self._size([(0, some)])
+            self._samples[label] = (count + len(some), size_bytes + measured)
 
     # ---- what the owner asks ----
 
@@ -359,6 +385,22 @@ class Core:
         for link, instance in self._receiver.items():
             stats[self._labels[link]].received += instance.inlets[link].taken
         return stats
+
+    def traffic(self) -> list[LinkCounts]:
+        """What each link from here has carried since the start: (link, messages, records, bytes).
+
+        Bytes inside the worker are by a sample of the stream's records, one for each call of this.
+        """
+        self._sampled.clear()
+        found = []
+        for link, outlet in self._outlets.items():
+            if outlet.messages:
+                size_bytes = outlet.bytes_sent
+                if outlet.peer == self.rank:
+                    count, measured = self._samples.get(self._labels[link], (1, 0))
+                    size_bytes = round(outlet.sent * measured / count)
+                found.append((link, outlet.messages, outlet.sent, size_bytes))
+        return found
 
     def _histogram(self, kept: dict[str, Histogram], link: int) -> Histogram:
         label = self._labels[link]

@@ -64,6 +64,7 @@ class Outlet:
     """The sending end: gathers records for one receiver until the worker's round ends."""
 
     __slots__ = (
+        "bytes_sent",
         "bytes_used",
         "credit_used",
         "emitted_ns",
@@ -71,6 +72,7 @@ class Outlet:
         "items",
         "limits",
         "link",
+        "messages",
         "most_records",
         "peer",
         "records",
@@ -88,6 +90,8 @@ class Outlet:
         self.items: list[Item] = []
         self.records = 0  # gathered and not yet sent
         self.sent = 0
+        self.messages = 0  # with records in them
+        self.bytes_sent = 0  # to another worker
         self.credit_used = 0  # of `sent`, what the receiver has not yet reported as taken
         self.bytes_used = 0  # the size of that
         self.sizes: deque[tuple[int, int]] = deque()  # its jumbos: `sent` after each, and bytes
@@ -118,9 +122,12 @@ class Outlet:
     def take(self, size_bytes: int = 0) -> list[Item]:
         """All that was gathered, when it has been sent; to another worker, in that many bytes."""
         items, self.items = self.items, []
+        if self.records:
+            self.messages += 1
         self.sent += self.records
         self.credit_used += self.records
         if size_bytes and self.records:
+            self.bytes_sent += size_bytes
             window_bytes = self.limits.window_bytes
             # The receiver reports each quarter of the window. Of a jumbo that came in pieces it may
             # have reported some, and it is not paid back before the last: so none may count as the

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from ipaddress import ip_address
 from typing import Any, Protocol
@@ -20,6 +20,10 @@ _RANGE_ROWS = 1 << 20
 class Cluster(Protocol):
     """A Spark, as the place where workers run."""
 
+    @property
+    def is_local(self) -> bool:
+        """Whether the workers run on this very machine."""
+
     def slots(self, wanted: int) -> int:
         """How many tasks it runs at a time; waits a while for executors if it is too few."""
 
@@ -29,8 +33,8 @@ class Cluster(Protocol):
     def name(self, group: str, description: str) -> None:
         """Give what this thread runs from now on a name to cancel it by."""
 
-    def run(self, settings: Settings) -> None:
-        """Run all workers as one barrier stage; return when they have ended."""
+    def ask(self, tasks: int, question: Callable[[], str]) -> list[str]:
+        """Call it in so many tasks of one barrier stage; return when all have answered."""
 
     def cancel(self, group: str) -> None:
         """End what runs under that name; nothing happens if nothing does."""
@@ -53,6 +57,11 @@ class Classic:
         if self._local:
             self._context.pythonExec = sys.executable  # the workers of a local Spark run what we do
 
+    @property
+    def is_local(self) -> bool:
+        """Whether its master is this process."""
+        return self._local
+
     def slots(self, wanted: int) -> int:
         """Spark's own count, which grows as executors register."""
         deadline = time.monotonic() + _REGISTRATION_S
@@ -72,10 +81,11 @@ class Classic:
         """Set the job group."""
         self._context.setJobGroup(group, description, interruptOnCancel=True)
 
-    def run(self, settings: Settings) -> None:
-        """Run the workers as tasks of an RDD."""
-        tasks = self._context.parallelize(range(settings.workers), settings.workers).barrier()
-        tasks.mapPartitions(lambda _: iter((work(settings),))).collect()
+    def ask(self, tasks: int, question: Callable[[], str]) -> list[str]:
+        """As tasks of an RDD."""
+        stage = self._context.parallelize(range(tasks), tasks).barrier()
+        answers: list[str] = stage.mapPartitions(lambda _: iter((question(),))).collect()
+        return answers
 
     def cancel(self, group: str) -> None:
         """Cancel the job group; nothing happens if Spark has been stopped."""
@@ -89,17 +99,22 @@ class Connect:
     def __init__(self, spark: Any) -> None:
         self._spark = spark
 
+    @property
+    def is_local(self) -> bool:
+        """Whether the server is on this machine, and its own cluster."""
+        return self._is_its_own() and self.host() == "127.0.0.1"
+
     def slots(self, wanted: int) -> int:
         """The number of partitions that Spark gives a range, which is its parallelism."""
         deadline = time.monotonic() + _REGISTRATION_S
         while True:
             parts = self._spark.range(_RANGE_ROWS).selectExpr("spark_partition_id() as part")
             slots: int = parts.distinct().count()
-            if slots >= wanted or time.monotonic() > deadline or self._is_local():
+            if slots >= wanted or time.monotonic() > deadline or self._is_its_own():
                 return slots
             time.sleep(0.5)
 
-    def _is_local(self) -> bool:
+    def _is_its_own(self) -> bool:
         return str(self._spark.conf.get("spark.master", "")).startswith("local[")
 
     def host(self) -> str:
@@ -116,18 +131,18 @@ class Connect:
         """Add a tag; tags belong to the thread that adds them."""
         self._spark.addTag(group)
 
-    def run(self, settings: Settings) -> None:
-        """Run the workers as tasks of a query."""
+    def ask(self, tasks: int, question: Callable[[], str]) -> list[str]:
+        """As tasks of a query."""
 
         def task(batches: Iterator[Any]) -> Iterator[Any]:
             import pyarrow as pa
 
             for _ in batches:
                 pass
-            yield pa.RecordBatch.from_pydict({"rank": pa.array([work(settings)], pa.int32())})
+            yield pa.RecordBatch.from_pydict({"answer": pa.array([question()], pa.string())})
 
-        tasks = self._spark.range(0, settings.workers, 1, settings.workers)
-        tasks.mapInArrow(task, "rank int", barrier=True).collect()
+        stage = self._spark.range(0, tasks, 1, tasks)
+        return [row[0] for row in stage.mapInArrow(task, "answer string", barrier=True).collect()]
 
     def cancel(self, group: str) -> None:
         """Interrupt what has the tag."""
@@ -135,7 +150,7 @@ class Connect:
             self._spark.interruptTag(group)
 
 
-def work(settings: Settings) -> int:
+def work(settings: Settings) -> str:
     """One task: run the worker of this rank."""
     from pyspark import BarrierTaskContext
 
@@ -144,4 +159,4 @@ def work(settings: Settings) -> int:
     task = BarrierTaskContext.get()
     rank: int = task.partitionId()
     Worker(settings, rank, task.getTaskInfos()[rank].address).run()
-    return rank
+    return str(rank)

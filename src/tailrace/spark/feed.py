@@ -92,8 +92,9 @@ class Feed:
 
     def _targets(self) -> Targets:
         chain = next(one for one in self._wiring.chains if one.operators[0] == self._name)
-        hellos = self._coordinator.roster.hellos
-        homes = [(instance, self._placement[instance]) for instance in chain.instances]
+        roster = self._coordinator.roster
+        hellos, placement = roster.hellos, roster.seated(self._placement)
+        homes = [(instance, placement[instance]) for instance in chain.instances]
         found = tuple(Target(instance, rank, hellos[rank].address) for instance, rank in homes)
         return Targets(found, pusher_id=len(hellos) + 1, secret=self._coordinator.secret)
 

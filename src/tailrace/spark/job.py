@@ -8,22 +8,33 @@ import time
 import uuid
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import Any
 
 from pyspark import cloudpickle
 
 from tailrace.control.coordinator import FAILED, Coordinator
+from tailrace.control.monitor import TrafficTable, traffic_of
 from tailrace.control.progress import Summary, summarise
 from tailrace.control.protocol import Settings
+from tailrace.control.seating import home
 from tailrace.graph.expand import Chain
 from tailrace.graph.explain import explain
 from tailrace.graph.model import Graph
 from tailrace.graph.wiring import Wiring, wire
+from tailrace.plan.machine import Machine, Place
+from tailrace.plan.plan import Plan, apply
+from tailrace.plan.profile import Profile
+from tailrace.plan.schedulers import scheduler as scheduler_named
+from tailrace.plan.spread import spread_out
+from tailrace.planning import BLIND, Planned, machine_of, plan_of, planned
+from tailrace.replanning import Replan, present_plan, replanned
 from tailrace.runtime.core import DEFAULT_LIMITS, Limits
 from tailrace.spark.cluster import Cluster, cluster_of
 from tailrace.spark.feed import Feed, dataframes
 from tailrace.spark.launch import run_workers
+from tailrace.spark.survey import survey
 
 _RECENT = 100
 NODES = ("memory", "executor", "worker")
@@ -41,16 +52,27 @@ class Job:
     """
 
     def __init__(
-        self, wiring: Wiring, placement: tuple[int, ...], workers: int, coordinator_host: str
+        self,
+        wiring: Wiring,
+        placement: tuple[int, ...],
+        workers: int,
+        coordinator_host: str,
+        node: str = "memory",
+        plan: Plan | None = None,
+        made: Planned | None = None,
     ) -> None:
         self.id = str(uuid.uuid4())
         self.name = wiring.graph.name
-        self.placement = placement
+        self.plan = plan
+        """What it was started by, if a scheduler or a plan was given."""
+        self._made = made
+        self._placement = placement
         self._wiring = wiring
         self._started = time.monotonic()
         self._over = threading.Event()
         self._feeds: list[Feed] = []
-        self._coordinator = Coordinator(workers, coordinator_host, self._end)
+        wanted = tuple(place.node for place in plan.places) if plan else ()
+        self._coordinator = Coordinator(workers, coordinator_host, self._end, wanted, node)
         self._feeds = [
             Feed(name, source, self.id, self._coordinator, wiring, placement)
             for name, source in dataframes(wiring.graph)
@@ -62,6 +84,11 @@ class Job:
     def status(self) -> str:
         """One of "starting", "running", "draining", "stopped", "failed"."""
         return self._coordinator.roster.phase
+
+    @property
+    def placement(self) -> tuple[int, ...]:
+        """The worker of each instance. By a plan for several nodes, once the workers have met."""
+        return self._coordinator.roster.seated(self._placement)
 
     @property
     def chains(self) -> tuple[Chain, ...]:
@@ -94,6 +121,39 @@ class Job:
             {"rank": rank, "pid": hello.pid, "host": hello.host, "ways": roster.ways.get(rank, {})}
             for rank, hello in sorted(roster.hellos.items())
         ]
+
+    def traffic(self) -> TrafficTable:
+        """Who has sent how much to whom, and how busy everybody was, as the workers last told."""
+        return traffic_of(self._coordinator.roster, self._wiring, self.placement)
+
+    def replan(
+        self,
+        scheduler: str = "auto",
+        *,
+        machine: Machine | Path | str | None = None,
+        keep: Collection[str] = (),
+    ) -> Replan:
+        """A plan by what the job has done so far, and how much faster it should be. Moves nothing.
+
+        It is for the workers that there are. `machine` is where they run: by default what the job
+        was started with, or this one.
+        """
+        roster = self._coordinator.roster
+        if machine is None and self._made is not None:
+            machine = self._made.machine
+        hardware = machine_of(machine)
+        graph = self._wiring.graph
+        homes = [home(hello, roster.node) for _, hello in sorted(roster.hellos.items())]
+        return replanned(
+            graph,
+            self.plan or present_plan(graph, self.placement, homes, hardware),
+            hardware,
+            self.last_progress,
+            self.traffic(),
+            scheduler,
+            base=self._made.profile if self._made else None,
+            keep=keep,
+        )
 
     def explain(self) -> str:
         """What runs where, as text; with the ways between workers once they have met."""
@@ -156,6 +216,11 @@ def start(
     *,
     workers: int | None = None,
     placement: tuple[int, ...] | None = None,
+    scheduler: str | None = None,
+    plan: Plan | Path | str | None = None,
+    profile: Profile | Path | str | None = None,
+    machine: Machine | Path | str | None = None,
+    keep: Collection[str] = (),
     limits: Limits = DEFAULT_LIMITS,
     node: str = "memory",
     ring_bytes: int = 8 << 20,
@@ -163,19 +228,33 @@ def start(
     """Start a graph on Spark; see `Topology.start`."""
     if node not in NODES:
         raise ValueError(f"node is {node!r}; it must be one of {NODES}")
+    given = {"placement": placement, "scheduler": scheduler, "plan": plan}
+    ways = [name for name, value in given.items() if value is not None]
+    if len(ways) > 1:
+        raise ValueError(f"{' and '.join(ways)} were given; one says who runs where")
     cluster = cluster_of(spark)
+    fed = [name for name, _ in dataframes(graph)]
+    made: Planned | None = None
+    if scheduler is not None:
+        made = _planned(cluster, graph, scheduler, workers, fed, profile, machine, keep, node)
+        plan = made.plan
+    if plan is not None:
+        plan = plan_of(plan, graph, workers)
+        graph = apply(plan, graph)
+        placement, workers = plan.place_of, len(plan.places)
     wiring = wire(graph)
     if placement is not None:
-        workers = max(placement) + 1
+        workers = workers or max(placement) + 1
         if len(placement) != wiring.instances:
             raise ValueError(
                 f"the placement has {len(placement)} instances; the topology has {wiring.instances}"
             )
-    fed = [name for name, _ in dataframes(graph)]
     workers = count_workers(cluster, wiring, workers, fed)
     if placement is None:
-        placement = spread(wiring, workers)
-    job = Job(wiring, placement, workers, cluster.host())
+        placement = spread_out(wiring, workers)
+    if max(placement) >= workers:
+        raise ValueError(f"the placement names worker {max(placement)}; there are {workers}")
+    job = Job(wiring, placement, workers, cluster.host(), node, plan, made)
     coordinator = job._coordinator
     settings = Settings(
         workers=workers,
@@ -184,11 +263,45 @@ def start(
         job=cloudpickle.dumps((graph, placement, limits)),
         ring_bytes=ring_bytes,
         node=node,
+        cores=plan.core_of if plan else (),
     )
     run_workers(cluster, settings, job.id, graph.name, coordinator)
     for feed in job._feeds:
         feed.start()
     return job
+
+
+def _planned(
+    cluster: Cluster,
+    graph: Graph,
+    scheduler: str,
+    workers: int | None,
+    fed: Sequence[str],
+    profile: Profile | Path | str | None,
+    machine: Machine | Path | str | None,
+    keep: Collection[str],
+    node: str,
+) -> Planned:
+    """The scheduler's plan for this cluster: for all slots that have a core, unless told."""
+    if fed and profile is None and scheduler not in BLIND:
+        raise ValueError(
+            f"the DataFrame of {fed[0]!r} cannot be read beforehand to measure what operators cost;"
+            " give profile=, a tailrace.plan.profile.Profile or its file"
+        )
+    scheduler_named(scheduler)
+    if workers is not None:  # what cannot be is refused before anything is measured
+        count_workers(cluster, wire(graph), workers, fed)
+    hardware = machine_of(machine, costs=scheduler not in BLIND)
+    where: int | tuple[Place, ...]
+    if machine is None and not cluster.is_local:
+        slots = workers or max(1, cluster.slots(1) - bool(fed))
+        hardware, where = survey(cluster, slots, node, hardware)
+    elif workers is None:
+        most = cluster.slots(hardware.cores + bool(fed)) - bool(fed)
+        where = max(1, min(most, hardware.cores))
+    else:
+        where = workers
+    return planned(graph, where, scheduler, profile=profile, machine=hardware, keep=keep)
 
 
 def count_workers(
@@ -212,15 +325,3 @@ def count_workers(
             f" or start Spark with more slots (locally: local[{workers + 1}])"
         )
     return workers
-
-
-def spread(wiring: Wiring, workers: int) -> tuple[int, ...]:
-    """Copy i of every chain to worker i (modulo): what is forwarded or local stays local."""
-    placement = [0] * wiring.instances
-    offset = 0
-    for chain in wiring.chains:
-        for index, instance in enumerate(chain.instances):
-            placement[instance] = (index + offset) % workers
-        if chain.parallelism % workers:
-            offset += chain.parallelism
-    return tuple(placement)

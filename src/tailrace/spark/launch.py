@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import threading
+from functools import partial
 
 from tailrace.control.coordinator import Coordinator
 from tailrace.control.protocol import Settings
-from tailrace.spark.cluster import Cluster
+from tailrace.spark.cluster import Cluster, work
 
 
 def run_workers(
@@ -22,7 +23,7 @@ def run_workers(
     def submit() -> None:
         try:
             cluster.name(group, f"tailrace: {description}")
-            cluster.run(settings)
+            cluster.ask(settings.workers, partial(work, settings))
             coordinator.fail("the workers ended before the job did")
         except Exception as error:
             coordinator.fail(f"Spark ended the workers: {gist(error)}", str(error))

@@ -22,10 +22,11 @@ from tailrace.graph.history import cut, ends, with_logic
 from tailrace.graph.model import Graph, Record
 from tailrace.graph.validate import check_ships, validate
 from tailrace.graph.wiring import wire
+from tailrace.plan.spread import spread_out
 from tailrace.runtime.core import DEFAULT_LIMITS, Limits
 from tailrace.runtime.source import SourceLogic
 from tailrace.spark.cluster import cluster_of
-from tailrace.spark.job import count_workers, spread
+from tailrace.spark.job import count_workers
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def transform(
     wiring = wire(graph)
     spark = df.sparkSession
     workers = count_workers(cluster_of(spark), wiring, workers)
-    placement = spread(wiring, workers)
+    placement = spread_out(wiring, workers)
     shipped = _Shipped(
         workers,
         cloudpickle.dumps(graph),

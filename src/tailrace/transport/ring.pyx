@@ -61,6 +61,9 @@ cdef extern from "native/doorbell.h" nogil:
     void doorbell_clear(const doorbell *)
     bint doorbell_wait(const doorbell *, uint64_t)
 
+cdef extern from "native/numa.h" nogil:
+    int ring_on_node(ring *, unsigned)
+
 cdef extern from "native/wait.h" nogil:
     const unsigned RING_MIN_BYTES, RING_MAX_BYTES, RING_MEMBERS, RING_UNIT_BYTES, RING_VERSION
     int RING_DONE, RING_FULL, RING_WAS_SKIPPED
@@ -325,6 +328,18 @@ cdef class Ring:
     def max_message_bytes(self):
         """The longest message it takes."""
         return ring_max_message_bytes(_usable(self.memory))
+
+    def settle(self, unsigned numa_node):
+        """Have its memory on a NUMA node: the one that its reader runs on is best.
+
+        Holds for memory that has not been used yet. A node that is full leaves it to the system.
+        """
+        cdef int error = ring_on_node(_usable(self.memory), numa_node)
+        if error < 0:
+            raise RingError(
+                f"the memory of ring {self.address} cannot be moved to NUMA node {numa_node}:"
+                f" {os.strerror(-error)}"
+            )
 
     def counters(self):
         """What has gone through, as anybody attached may see it, at about this moment.

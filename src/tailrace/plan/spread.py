@@ -1,0 +1,28 @@
+"""Spread: what a job does that nobody has planned."""
+
+from __future__ import annotations
+
+from tailrace.graph.model import Graph
+from tailrace.graph.wiring import Wiring, wire
+from tailrace.plan.machine import Machine, Place
+from tailrace.plan.plan import Plan, plan_for
+from tailrace.plan.profile import Profile
+
+
+def spread(graph: Graph, profile: Profile, machine: Machine, places: tuple[Place, ...]) -> Plan:
+    """Copy i of every chain to place i; knows nothing but the topology."""
+    place_of = spread_out(wire(graph), len(places))
+    reason = "copy i of everything on worker i"
+    return plan_for(graph, places, place_of, scheduler="spread", reason=reason)
+
+
+def spread_out(wiring: Wiring, workers: int) -> tuple[int, ...]:
+    """Copy i of every chain to worker i (modulo): what is forwarded or local stays local."""
+    placement = [0] * wiring.instances
+    offset = 0
+    for chain in wiring.chains:
+        for index, instance in enumerate(chain.instances):
+            placement[instance] = (index + offset) % workers
+        if chain.parallelism % workers:
+            offset += chain.parallelism
+    return tuple(placement)

@@ -176,11 +176,13 @@ class Topology:
         from tailrace.graph.wiring import wire
         from tailrace.plan.spread import spread_out
         from tailrace.spark.cluster import cluster_of
+        from tailrace.spark.feed import dataframes
         from tailrace.spark.job import count_workers
 
         wiring = wire(self.graph)
         if not isinstance(spark, int):
-            spark = count_workers(cluster_of(spark), wiring, None)
+            fed = [name for name, _ in dataframes(wiring.graph)]
+            spark = count_workers(cluster_of(spark), wiring, None, fed)
         elif spark < 1:
             raise ValueError(f"explain got {spark} workers; there must be at least 1")
         return explain(wiring, spread_out(wiring, spark), spark)

@@ -148,7 +148,8 @@ def dataframe(
     Spark runs again delivers no row twice, if it computes the same rows as before. A bounded
     DataFrame ends its source. So does a streaming query that ends; while it runs, a micro-batch
     counts as done for Spark (and its `checkpoint`) when all its rows are in the topology. So a new
-    job with the same `checkpoint` may get the rows of the last micro-batch again, but misses none.
+    job with the same `checkpoint` may get the rows of the last micro-batch again. It misses none if
+    the job before was drained; what was still under way when a job failed is lost.
 
     Parameters
     ----------

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.control.peers import JumboCodec, Peer, halves
+from tailrace.control.peers import JumboCodec, OversizedError, Peer, halves
 from tailrace.runtime.outlet import Item, Marker
 from tailrace.transport.channel import RingChannel
+from tailrace.transport.codec import CodecError
 
 ITEMS = st.lists(
     st.one_of(
@@ -93,5 +94,12 @@ def test_pieces_that_find_no_room_follow_later_and_before_anything_else() -> Non
 
 
 def test_a_record_that_can_never_fit_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"message of 50\d\d bytes; at most 2000 fit"):
+    with pytest.raises(OversizedError, match=r"message of 50\d\d bytes; at most 2000 fit"):
         peer(SmallRing(2000)).send(7, [(3, ["small", "x" * 5000])])
+
+
+def test_a_record_that_cannot_be_encoded_is_told_at_once_and_not_cut_up() -> None:
+    ring = SmallRing(2000)
+    with pytest.raises(CodecError, match="lambda"):
+        peer(ring).send(7, [(1, [lambda: None] * 8)])
+    assert ring.tried == 0

@@ -232,10 +232,11 @@ class Coordinator:
                     asked, self._asked = self._asked, []
                 for messages in asked:
                     self._tell_all(messages)
+                if self.roster.over:
+                    self.started.set()
                 for fd, connection in list(self._connections.items()):
                     if connection.closed:
-                        del self._connections[fd]
-                        self._lose(connection)
+                        self._lose(fd, connection)
                     else:
                         epoll.modify(fd, connection.events)
         except BaseException as error:
@@ -265,10 +266,11 @@ class Coordinator:
         connection = self._connections[fd]
         for frame in connection.on_ready(events):
             self._decide(partial(self.roster.hear, unpack(frame.payload)))
-            if self.roster.phase != STARTING:
-                self.started.set()
+        if connection.closed:
+            self._lose(fd, connection)  # at once: the next to come may get its descriptor
 
-    def _lose(self, connection: TcpConnection) -> None:
+    def _lose(self, fd: int, connection: TcpConnection) -> None:
+        del self._connections[fd]
         rank = connection.peer_id
         if rank is not None:
             silent = os.strerror(errno.ETIMEDOUT) in (connection.close_reason or "")
@@ -278,6 +280,8 @@ class Coordinator:
         with self._lock:
             messages = decide()
         self._tell_all(messages)
+        if self.roster.phase != STARTING:
+            self.started.set()
 
     def _tell_all(self, messages: list[Message]) -> None:
         for message in messages:

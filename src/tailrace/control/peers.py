@@ -19,6 +19,14 @@ KIND_CREDIT = 15
 _CREDIT = struct.Struct("<IQ")
 
 
+class OversizedError(ValueError):
+    """One record is more than a message can hold."""
+
+    def __init__(self, link: int, error: ValueError) -> None:
+        super().__init__(str(error))
+        self.link = link
+
+
 class JumboCodec(PickleCodec):
     """Items with the time they were sent in front: text and bytes flat, all else by pickle."""
 
@@ -86,12 +94,14 @@ class Peer:
     def send(self, link: int, items: list[Item]) -> int:
         """Send a jumbo and return its size; 0 when there is no room.
 
-        One that is too large goes in pieces. Raises ValueError for a record that is.
+        One that is too large goes in pieces. Raises OversizedError for a record that is.
         """
         if self._pieces and not self._send_pieces(link):
             return 0
         try:
             return self._channel.encoded_bytes if self._channel.send(link, items) else 0
+        except CodecError:
+            raise  # no piece of it would be better
         except ValueError:
             size_bytes = self._channel.encoded_bytes
         self._pieces[link] = deque([items])
@@ -106,10 +116,10 @@ class Peer:
                 if not self._channel.send(link, pieces[0]):
                     return False
                 pieces.popleft()
-            except ValueError:
+            except ValueError as error:
                 both = halves(pieces[0])
                 if len(both) == 1:
-                    raise
+                    raise OversizedError(link, error) from error
                 pieces[0] = both[0]
                 pieces.insert(1, both[1])
         self._pieces.pop(link, None)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from tailrace.control.binding import Binding, settle
 from tailrace.control.feed import KIND_FEED
-from tailrace.control.peers import KIND_CREDIT, JumboCodec, Peer, credits_in
+from tailrace.control.peers import KIND_CREDIT, JumboCodec, OversizedError, Peer, credits_in
 from tailrace.control.protocol import (
     KIND,
     SILENCE_S,
@@ -385,6 +385,8 @@ class Worker:
 
     def _report(self, core: Core, now_ns: int) -> None:
         self._next_progress_ns = now_ns + int(self._settings.progress_s * 1e9)
+        if self._control.unanswered_bytes and not self._reported_end:
+            return  # a coordinator that is held up gets the next one; it must not seem silent
         cpu_s = time.process_time() - self._cpu_before_s
         running_s = (now_ns - self._started_ns) / 1e9
         self._tell(progress_of(core, now_ns, self._reported_end, cpu_s, running_s))
@@ -394,6 +396,9 @@ class Worker:
         cause = error.error if isinstance(error, OperatorFailed) else error
         text = "".join(traceback.format_exception(cause))
         reason = str(error) if isinstance(error, OperatorFailed) else repr(error)
+        if isinstance(error, OversizedError) and self._core is not None:
+            label = self._core.wiring.links[error.link].stream.label
+            reason = f"a record of the stream {label} is too large: {error}"
         self.error = f"{reason}\n\n{text}"
         self._tell(Failed(self._rank, reason, text))
         deadline_ns = self._clock_ns() + 1_000_000_000
@@ -450,7 +455,7 @@ def progress_of(
         room = len(instance.inlets) * core.limits.window_records
         progress.room[label] = progress.room.get(label, 0) + room
         for outlet in instance.outlets:
-            if outlet.records >= core.limits.gathered_records:
+            if outlet in instance.full:
                 progress.throttled.add(core.wiring.links[outlet.link].stream.label)
     for label, stats in core.streams().items():
         progress.sent[label] = stats.sent

@@ -254,13 +254,14 @@ def start(
         placement = spread_out(wiring, workers)
     if max(placement) >= workers:
         raise ValueError(f"the placement names worker {max(placement)}; there are {workers}")
+    shipped = cloudpickle.dumps((graph, placement, limits))
     job = Job(wiring, placement, workers, cluster.host(), node, plan, made)
     coordinator = job._coordinator
     settings = Settings(
         workers=workers,
         coordinator=coordinator.address,
         secret=coordinator.secret,
-        job=cloudpickle.dumps((graph, placement, limits)),
+        job=shipped,
         ring_bytes=ring_bytes,
         node=node,
         cores=plan.core_of if plan else (),

@@ -706,9 +706,13 @@ cdef class Reader:
 
     def spin(self, double most_s):
         """The spin of ``wait`` alone, for those who sleep on something else. True: a message."""
-        self._check()
+        cdef _Memory memory = self.memory  # stays mapped, whatever another thread closes
         cdef uint64_t most_ns = <uint64_t>(most_s * 1e9) if most_s > 0 else 0
-        return ring_peek(&self.reader) or ring_spin_for(&self.reader, &self.spinner, most_ns)
+        cdef bint found
+        self._check()
+        with nogil:
+            found = ring_peek(&self.reader) or ring_spin_for(&self.reader, &self.spinner, most_ns)
+        return found
 
     def crowded(self):
         """Whether more threads want to run than there are cores, as of some milliseconds ago."""

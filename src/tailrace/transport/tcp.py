@@ -15,11 +15,14 @@ Whatever is wrong with a peer ends in one counted refusal and that one connectio
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import select
 import socket
 import ssl
+import sys
+import termios
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -194,6 +197,14 @@ class TcpConnection:
     def pending_bytes(self) -> int:
         """Bytes that wait to be sent."""
         return 0 if self.closed else self._queued_bytes + self._stream.unsent_bytes
+
+    @property
+    def unanswered_bytes(self) -> int:
+        """Bytes that the peer's host has not acknowledged, or that still wait here."""
+        if self.closed:
+            return 0
+        with_the_kernel = fcntl.ioctl(self._sock.fileno(), termios.TIOCOUTQ, bytes(4))
+        return self.pending_bytes + int.from_bytes(with_the_kernel, sys.byteorder)
 
     @property
     def events(self) -> int:

@@ -25,21 +25,20 @@ from tailrace.control.protocol import (
     Hello,
     Message,
     Peers,
-    Progress,
     Ready,
     Settings,
     Stop,
     pack,
     unpack,
 )
+from tailrace.control.report import progress_of
 from tailrace.graph.model import Graph
 from tailrace.graph.wiring import wire
 from tailrace.runtime.core import Core, Limits
 from tailrace.runtime.garbage import collected_rarely
-from tailrace.runtime.histogram import Histogram
 from tailrace.runtime.instance import Instance
 from tailrace.runtime.source import FedReader
-from tailrace.runtime.step import Counts, OperatorFailed
+from tailrace.runtime.step import OperatorFailed
 from tailrace.transport.frame import Frame
 from tailrace.transport.listener import TcpListener
 from tailrace.transport.ring import Doorbell, Ring, RingError
@@ -429,47 +428,6 @@ class Worker:
             self._doorbell.close()
             self._epoll.close()
             self._control.close()  # the last: it tells the coordinator that nothing is left here
-
-
-def progress_of(
-    core: Core, now_ns: int, ended: bool, cpu_s: float, running_s: float = 0.0
-) -> Progress:
-    """What a core has done so far."""
-    progress = Progress(core.rank, now_ns, ended, cpu_s, running_s)
-    for instance in core.instances:
-        for name, counts in instance.counts.items():
-            total = progress.operators.setdefault(name, Counts())
-            total.records_in += counts.records_in
-            total.skipped += counts.skipped
-            total.dead += counts.dead
-            total.late += counts.late
-            total.execute_ns += counts.execute_ns
-            total.execute.merge(counts.execute)
-        if instance.source is not None:
-            name = instance.chain.operators[0]
-            progress.sources[name] = progress.operators[name].records_in
-        label = instance.chain.label
-        if instance.latency.counts:
-            progress.latency.setdefault(label, Histogram()).merge(instance.latency)
-        progress.queued[label] = progress.queued.get(label, 0) + instance.queued_records
-        room = len(instance.inlets) * core.limits.window_records
-        progress.room[label] = progress.room.get(label, 0) + room
-        for outlet in instance.outlets:
-            if outlet in instance.full:
-                progress.throttled.add(core.wiring.links[outlet.link].stream.label)
-    for label, stats in core.streams().items():
-        progress.sent[label] = stats.sent
-        progress.received[label] = stats.received
-        progress.transfer[label] = stats.transfer
-        progress.wait[label] = stats.wait
-    progress.links = core.traffic()
-    busy_s = {
-        instance.id: sum(counts.execute_ns for counts in instance.counts.values()) / 1e9
-        for instance in core.instances
-    }
-    whole_s = sum(busy_s.values()) or 1.0
-    progress.instances = [(i, own_s, cpu_s * own_s / whole_s) for i, own_s in busy_s.items()]
-    return progress
 
 
 def _sharpen_timers() -> None:

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from tailrace.connectors.parts import Part, part_name
 from tailrace.graph.model import Record
+from tailrace.runtime.columns import column
 from tailrace.runtime.source import Sink
 
 Row = dict[str, Any]
@@ -48,16 +49,7 @@ def to_batch(rows: list[Row], schema: pa.Schema) -> pa.RecordBatch:
     if not all(map(names.issuperset, rows)):
         unknown = sorted(set().union(*rows) - names)
         raise ValueError(f"the schema has no columns {unknown}; it has {schema.names}")
-    columns = []
-    for column in schema:
-        values = [row.get(column.name) for row in rows]
-        if pa.types.is_integer(column.type) and float in set(map(type, values)):
-            # pyarrow would cut off what is behind the point.
-            raise TypeError(f"column {column.name!r} is {column.type}; a value is a float")
-        try:
-            columns.append(pa.array(values, column.type))
-        except (pa.ArrowException, OverflowError) as error:
-            raise ValueError(f"column {column.name!r} is {column.type}: {error}") from error
+    columns = [column([row.get(field.name) for row in rows], field) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 

@@ -126,7 +126,7 @@ def test_many_small_partitions_feed_all_instances(spark: Any) -> None:
     def where(row: dict[str, Any]) -> int:
         task = TaskContext.get()
         assert task is not None
-        return task.partitionId()
+        return int(task.partitionId())
 
     result = topology.transform(small, "rank long", workers=4, record=where)
     assert Counter(row["rank"] for row in result.collect()) == dict.fromkeys(range(4), 2)

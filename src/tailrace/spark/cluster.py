@@ -20,6 +20,9 @@ _RANGE_ROWS = 1 << 20
 class Cluster(Protocol):
     """A Spark, as the place where workers run."""
 
+    def master(self) -> str:
+        """Its master: `local[4]`, `spark://...`."""
+
     def slots(self, wanted: int) -> int:
         """How many tasks it runs at a time; waits a while for executors if it is too few."""
 
@@ -48,10 +51,15 @@ class Classic:
 
     def __init__(self, spark: Any) -> None:
         self._context = spark.sparkContext
-        master: str = self._context.master
+        master = self.master()
         self._local = master == "local" or master.startswith("local[")
         if self._local:
             self._context.pythonExec = sys.executable  # the workers of a local Spark run what we do
+
+    def master(self) -> str:
+        """That of the context; the session's settings may have been set to anything since."""
+        master: str = self._context.master
+        return master
 
     def slots(self, wanted: int) -> int:
         """Spark's own count, which grows as executors register."""
@@ -89,18 +97,19 @@ class Connect:
     def __init__(self, spark: Any) -> None:
         self._spark = spark
 
+    def master(self) -> str:
+        """What the server's settings say."""
+        return str(self._spark.conf.get("spark.master", ""))
+
     def slots(self, wanted: int) -> int:
         """The number of partitions that Spark gives a range, which is its parallelism."""
         deadline = time.monotonic() + _REGISTRATION_S
         while True:
             parts = self._spark.range(_RANGE_ROWS).selectExpr("spark_partition_id() as part")
             slots: int = parts.distinct().count()
-            if slots >= wanted or time.monotonic() > deadline or self._is_local():
+            if slots >= wanted or time.monotonic() > deadline or self.master().startswith("local["):
                 return slots
             time.sleep(0.5)
-
-    def _is_local(self) -> bool:
-        return str(self._spark.conf.get("spark.master", "")).startswith("local[")
 
     def host(self) -> str:
         """The address of the route to the server."""

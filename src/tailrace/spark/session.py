@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.spark import archive
+from tailrace.spark.cluster import cluster_of
 
 _QUIET = Path(__file__).with_name("log4j2.properties")
 QUICK_JVM = f'-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "-Dlog4j2.configurationFile=file:{_QUIET}"'
@@ -48,7 +49,7 @@ def find_spark(master: str | None = None, slots: int | None = None) -> Any:
 
     if SparkSession.getActiveSession() is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
         session = SparkSession.builder.getOrCreate()
-        there = session.sparkContext.master
+        there = cluster_of(session).master()
         if master not in (None, there):
             raise ValueError(
                 f"--master is {master}, but Spark runs at {there} already; leave it out"

@@ -35,9 +35,10 @@ def local_spark(slots: int | None = None) -> Any:
         return new_session(slots, "")
     path = local_archive()
     found = None if path is None else archive.use(path)
+    session = new_session(slots, found or "")
     if path is not None and found is None:
         atexit.register(archive.make_later, path)
-    return new_session(slots, found or "")
+    return session
 
 
 def find_spark(master: str | None = None, slots: int | None = None) -> Any:

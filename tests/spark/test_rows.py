@@ -112,6 +112,21 @@ def test_rows_that_wait_for_a_slow_instance_are_bounded(monkeypatch: pytest.Monk
     assert partition.take(0, 100)
 
 
+def test_an_instance_that_waits_for_a_slow_one_does_not_ask_all_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tailrace.spark.partition._AHEAD_ROWS", 20)
+    partition = Partition(iter(batches(1000, 2)), range(2), None)
+    fast, slow = (partition.open(index, 2, lambda: 5) for index in range(2))
+    assert fast.due_ns() == 0
+    while fast.poll(100):
+        assert fast.due_ns() == 0
+    assert fast.due_ns() == 1_000_005
+    assert slow.poll(100)
+    assert fast.poll(100)
+    assert fast.due_ns() == 0
+
+
 def test_rows_for_an_instance_that_is_elsewhere_are_an_error() -> None:
     partition = Partition(iter(batches(10, 2)), [0], None)
     with pytest.raises(RuntimeError, match="rows of instance 1 of the source came to a worker"):

@@ -118,6 +118,7 @@ class Run(Benchmark):
             reason = str(error).strip().splitlines()[-1] if str(error).strip() else repr(error)
             self._results.missing[system.key] = reason
             self.say(f"{system.label} is left out: {reason}")
+            system.end()  # its processes would run beside the others
 
     def _trials(self, system: Contestant) -> None:
         """Warm up, and find the best tuning of each workload."""

@@ -40,6 +40,7 @@ from tailrace.spark.session import local_spark
 FILES_PER_S, ROWS_PER_FILE = 20, 5
 ROWS_PER_S = FILES_PER_S * ROWS_PER_FILE
 EVERY_S = 0.25
+PATIENCE_S = 120.0
 SCHEMA = "n long, made_ns long"
 ARROW = {"n": pa.int64(), "made_ns": pa.int64()}
 WAYS = ("micro-batch", "into topology", "to a stream", "to a table")
@@ -62,10 +63,13 @@ class Notes:
         lines = self.path.read_text().splitlines() if self.path.exists() else []
         return [(int(n), int(ns)) for n, ns in map(str.split, lines)]
 
-    def await_row(self, last: int, alive: Callable[[], bool]) -> None:
+    def await_row(self, last: int, alive: Callable[[], bool], within_s: float = PATIENCE_S) -> None:
+        deadline_s = time.monotonic() + within_s
         while all(n != last for n, _ in self.read()):
             if not alive():
                 raise RuntimeError(f"it ended before row {last} came")
+            if time.monotonic() > deadline_s:
+                raise RuntimeError(f"row {last} did not come in {within_s:.0f} s")
             time.sleep(0.1)
 
 
@@ -171,7 +175,11 @@ class Bench:
             query = self._query(self.spark.readStream.schema(SCHEMA).parquet(str(folder)), notes)
             notes.await_row(-1, lambda: query.isActive)
             job = topology.start(self.spark, workers=1)
-            notes.await_row(self.rows - 1, lambda: query.isActive and job.exception() is None)
+            notes.await_row(
+                self.rows - 1,
+                lambda: query.isActive and job.exception() is None,
+                self.seconds + PATIENCE_S,
+            )
             query.stop()
         else:
             job = topology.start(self.spark, workers=1)
@@ -180,7 +188,10 @@ class Bench:
 
     def _read_again_and_again(self, folder: Path, notes: Notes, job: Job) -> None:
         seen = 0
+        deadline_s = time.monotonic() + self.seconds + PATIENCE_S
         while seen < self.rows and job.exception() is None:
+            if time.monotonic() > deadline_s:
+                raise RuntimeError(f"row {self.rows - 1} did not come; the last was {seen - 1}")
             table = self.spark.read.schema(SCHEMA).parquet(str(folder))
             rows = [row.asDict() for row in table.where(f"n >= {seen}").collect()]
             if rows:

@@ -23,6 +23,7 @@ import time
 from pathlib import Path
 
 CONTESTANTS = ("plain", "first", "ours")
+LAST_LINES = 20
 FIGURES = ("spark_s", "first_job_s", "later_job_s", "until_running_s")
 
 
@@ -61,16 +62,13 @@ def run(contestant: str, cache: Path) -> dict[str, float]:
     command = [sys.executable, __file__, "--one", contestant, "--begun", str(time.monotonic())]
     environment = {**os.environ, "XDG_CACHE_HOME": str(cache)}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    output = subprocess.run(
-        command,
-        env=environment,
-        check=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        timeout=300,
-    ).stdout
-    figures: dict[str, float] = json.loads(output.splitlines()[-1])
+    done = subprocess.run(
+        command, env=environment, check=False, capture_output=True, text=True, timeout=300
+    )
+    if done.returncode:
+        last_words = "\n".join(done.stderr.splitlines()[-LAST_LINES:])
+        sys.exit(f"{contestant!r} ended with code {done.returncode}:\n{last_words}")
+    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return figures
 
 

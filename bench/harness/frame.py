@@ -99,10 +99,12 @@ def main(benchmark: type[Benchmark]) -> None:
             run.say("interrupted")
             sys.exit(130)
         finally:
-            # A second Ctrl-C must not leave processes behind.
-            interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
+            # Whoever asks a second time must not leave processes behind.
+            both = (signal.SIGINT, signal.SIGTERM)
+            handlers = [signal.signal(number, signal.SIG_IGN) for number in both]
             run.end()
-            signal.signal(signal.SIGINT, interrupt)
+            for number, handler in zip(both, handlers, strict=True):
+                signal.signal(number, handler)
 
     print(run.table())
     figure = options.out / f"{benchmark.name}.png"

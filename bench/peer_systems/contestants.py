@@ -43,7 +43,7 @@ class Contestant(ABC):
 
     @abstractmethod
     def end(self) -> None:
-        """End what was started."""
+        """End what was started, which may be nothing or only a part; a second time does nothing."""
 
     def tunings(self, workload: str) -> Sequence[str]:
         """What to try once at full speed, to go on with the fastest."""
@@ -67,7 +67,8 @@ class Tailrace(Contestant):
         return Measured.of(run(order.workload, order.seconds, order.rate_per_s, warm_s), 2)
 
     def end(self) -> None:
-        self._on_spark.end()
+        if hasattr(self, "_on_spark"):
+            self._on_spark.end()
 
 
 class Handmade(Contestant):
@@ -100,7 +101,8 @@ class Handmade(Contestant):
         return Measured.of(self._pair.run(variant, order.seconds, order.rate_per_s, warm_s), 2)
 
     def end(self) -> None:
-        self._pair.end()
+        if hasattr(self, "_pair"):
+            self._pair.end()
 
 
 class Hosted(Contestant):

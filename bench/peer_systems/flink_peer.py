@@ -1,7 +1,7 @@
 """PyFlink in thread mode: Python runs inside the JVM, which is one process with its mini cluster.
 
 Tuned: thread mode; parallelism 1, because the Python operators of one JVM share one interpreter
-lock (2 was slower in both workloads); explicit types, so that nothing is pickled; object reuse;
+lock (2 was slower in word count); explicit types, so that nothing is pickled; object reuse;
 state on the heap; no checkpoints; network buffers flushed after every millisecond when paced, after
 100 when not. Bundles, which delay records in process mode, do not exist in thread mode.
 

@@ -2,7 +2,7 @@
 
 Tuned: micro-batches as fast as they go; two shuffle partitions, one per core; records travel as
 Arrow batches; UI, query metrics and batches without data off. At full speed, a micro-batch has the
-number of records below: with larger ones the rate grows little, and a run has too few of them.
+number of records below; with larger ones, a run would have too few of them.
 
 The feed is a source in Python whose offset is the number of records due by now, so that nothing is
 generated before it is due or waits in a queue outside of Spark. Sentences are split and records of

@@ -16,6 +16,7 @@ from tailrace.api import Topology
 from tailrace.apps import sol, word_count
 from tailrace.runtime.source import Source
 from tailrace.sources import rate, unpaced
+from tailrace.spark.cluster import cluster_of
 
 _WARM_S = 1.0
 _PATIENCE_S = 60.0
@@ -55,7 +56,7 @@ def measure(
     """
     results: dict[str, Any] = {
         "tailrace": tailrace.__version__,
-        "master": spark.sparkContext.master,
+        "master": cluster_of(spark).master(),
         "seconds": seconds,
         "rate_per_s": rate_per_s,
     }
@@ -74,12 +75,12 @@ def measure(
 
 def _run(topology: Topology, spark: Any, workers: int | None, fan_out: int) -> dict[Any, Any]:
     job = topology.start(spark, workers=workers)
-    job.await_running()
-    begun_s = time.monotonic()
-    warm = job.last_progress
-    if not job.await_termination(_WARM_S):
-        warm = job.last_progress
     try:
+        job.await_running()
+        begun_s = time.monotonic()
+        warm = job.last_progress
+        if not job.await_termination(_WARM_S):
+            warm = job.last_progress
         if not job.await_termination(_PATIENCE_S):
             raise RuntimeError(f"{job.name!r} did not end; it is {job.status}")
     finally:

@@ -60,7 +60,8 @@ def parquet(path: str | PathLike[str], schema: Any = None, **options: Any) -> Pa
 
     The files appear, whole, when the input has ended; an instance that fails leaves none. With
     `every_s` or `every_rows` there are many, each of which appears when it is time: for jobs that
-    never end. Without a schema, the first rows give one. See `tailrace.connectors.parquet.Parquet`.
+    never end. Without a schema, the first rows give one; with `every_s` they may be few, so give
+    it. See `tailrace.connectors.parquet.Parquet`.
     """
     from tailrace.connectors.parquet import Parquet  # pyarrow takes a while to import
 

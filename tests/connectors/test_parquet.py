@@ -127,10 +127,40 @@ def test_a_row_that_does_not_fit_fails_alone_and_by_name(
     assert [row["count"] for row in rows_of(tmp_path)] == [1, 2]
 
 
-def test_first_rows_that_disagree_are_an_error_with_the_column(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"column 'a' of the first 2 rows: "):
-        write(sinks.parquet(tmp_path), [{"a": 1}, {"a": "x"}])
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ({"a": "x"}, r"does not go with the \d+ before it: .*int64 vs string"),
+        ({"a": 1 << 70}, r"does not go with the \d+ before it: "),
+        ({"a": object()}, r"does not go with the \d+ before it: "),
+        ("a", "a row is a dict or a tuple; this is str"),
+    ],
+)
+@pytest.mark.parametrize("options", [{}, {"every_rows": 4}, {"every_s": 0.5}])
+def test_without_a_schema_only_the_row_that_does_not_go_with_the_others_fails(
+    tmp_path: Path, options: dict[str, Any], bad: Any, message: str
+) -> None:
+    rows: list[Any] = [{"a": n} for n in range(14)]
+    rows.insert(2, bad)
+
+    def topology(on_error: str) -> tr.Topology:
+        made = tr.Topology()
+        source = made.source(tr.sources.rate(10.0, rows.__getitem__, count=len(rows)))
+        source.sink(sinks.parquet(tmp_path, **options), name="write", on_error=on_error)
+        return made
+
+    with pytest.raises(OperatorFailed, match=message) as failure:
+        run(topology("fail"))
+    assert failure.value.record == repr(bad)
     assert names(tmp_path) == []
+    assert run(topology("skip")).skipped["write"] == 1
+    assert sorted(row["a"] for row in rows_of(tmp_path)) == list(range(14))
+
+
+def test_without_a_schema_a_type_grows_with_the_first_rows(tmp_path: Path) -> None:
+    write(sinks.parquet(tmp_path), [{"a": 1}, {"a": 1.5}, {"a": None}, {"b": [1]}, {"b": [0.5]}])
+    assert [row["a"] for row in rows_of(tmp_path)] == [1.0, 1.5, None, None, None]
+    assert [row["b"] for row in rows_of(tmp_path)] == [None, None, None, [1.0], [0.5]]
 
 
 def test_each_instance_of_a_topology_writes_a_file(tmp_path: Path) -> None:

@@ -20,11 +20,11 @@ def test_a_message_survives_the_wire() -> None:
 def test_an_attempt_after_a_failed_one_goes_on_where_that_was() -> None:
     intake: Intake[str] = Intake()
     assert intake.begin(0, 5, "first") == (0, 0)
-    assert intake.take(0, 5, 0, 10) == 0
+    assert intake.take(0, 5, 0, 10, "a") == 0
     assert intake.hand(0, 5, 10) == (10, ["first"])
-    assert intake.take(0, 5, 10, 10) == 0
+    assert intake.take(0, 5, 10, 10, "a") == 0
     assert intake.begin(0, 5, "second") == (20, 10)
-    assert intake.take(0, 5, 15, 10) == 5
+    assert intake.take(0, 5, 15, 10, "a") == 5
     assert intake.hand(0, 5, 10) == (20, ["first", "second"])
 
 
@@ -32,30 +32,56 @@ def test_partitions_do_not_know_each_other() -> None:
     intake: Intake[str] = Intake()
     intake.begin(0, 0, "a")
     intake.begin(0, 1, "b")
-    intake.take(0, 0, 0, 7)
-    assert intake.take(0, 1, 0, 3) == 0
+    intake.take(0, 0, 0, 7, "a")
+    assert intake.take(0, 1, 0, 3, "a") == 0
     assert intake.hand(0, 1, 3) == (3, ["b"])
 
 
 def test_the_next_batch_begins_with_nothing_and_the_last_is_done_with() -> None:
     intake: Intake[str] = Intake()
     intake.begin(3, 0, "a")
-    intake.take(3, 0, 0, 7)
+    intake.take(3, 0, 0, 7, "a")
     assert intake.begin(4, 0, "b") == (0, 0)
-    assert intake.take(4, 0, 0, 7) == 0
+    assert intake.take(4, 0, 0, 7, "a") == 0
     assert intake.begin(3, 0, "late") == (ALL, ALL)
-    assert intake.take(3, 0, 7, 5) == 5
+    assert intake.take(3, 0, 7, 5, "a") == 5
     assert intake.hand(3, 0, 5) == (0, [])
+
+
+def test_who_pushed_a_partition_that_is_done_is_forgotten() -> None:
+    intake: Intake[str] = Intake()
+    intake.begin(0, 1, "other")
+    intake.begin(0, 5, "killed")
+    intake.begin(0, 5, "second")
+    intake.take(0, 5, 0, 10, "second")
+    intake.hand(0, 5, 10)
+    intake.done(0, 5)
+    intake.done(7, 1)
+    intake.take(0, 1, 0, 3, "other")
+    assert intake.hand(0, 1, 3) == (3, ["other"])
+    assert intake.hand(0, 5, 0) == (10, [])
+    assert intake.begin(0, 5, "third") == (10, 10)
+
+
+def test_an_attempt_with_more_rows_than_the_one_that_is_done_is_answered() -> None:
+    intake: Intake[str] = Intake()
+    intake.begin(0, 5, "first")
+    intake.begin(0, 5, "second")
+    intake.take(0, 5, 0, 10, "first")
+    intake.hand(0, 5, 10)
+    intake.done(0, 5)
+    assert intake.take(0, 5, 0, 12, "second") == 10
+    assert intake.hand(0, 5, 2) == (12, ["second"])
 
 
 def test_a_gap_is_an_error() -> None:
     intake: Intake[str] = Intake()
     intake.begin(0, 2, "a")
-    intake.take(0, 2, 0, 4)
+    intake.take(0, 2, 0, 4, "a")
     with pytest.raises(ValueError, match="goes on with row 9; row 4 was to come"):
-        intake.take(0, 2, 9, 1)
+        intake.take(0, 2, 9, 1, "a")
     with pytest.raises(ValueError, match="partition 3 of batch 0, which never began"):
-        intake.take(0, 3, 0, 1)
+        intake.take(0, 3, 0, 1, "a")
 
 
 @pytest.mark.parametrize("seed", range(200))
@@ -78,7 +104,7 @@ def test_however_attempts_die_and_overlap_each_row_comes_once_and_in_order(seed:
             one = chance.choice(list(places))
             rows = list(range(places[one], min(total, places[one] + chance.randint(1, 9))))
             if rows:
-                taken += rows[intake.take(0, 0, rows[0], len(rows)) :]
+                taken += rows[intake.take(0, 0, rows[0], len(rows), one) :]
                 places[one] = rows[-1] + 1
         elif action == "die" and places:
             del places[chance.choice(list(places))]

@@ -52,6 +52,14 @@ def test_dicts_come_out_as_dicts() -> None:
     assert results == [{"x": 2, "y": "a"}, {"x": 4, "y": "b"}]
 
 
+@pytest.mark.parametrize("record", [(1.7, 2.0), Point(1.7, 2.0), {"x": 1.7, "y": 2.0}])  # type: ignore[arg-type]
+def test_a_schema_of_integers_takes_no_floats(record: Any) -> None:
+    topology = Topology()
+    topology.source([record]).map_arrow(doubled, schema=SCHEMA).sink(lambda _: None)
+    with pytest.raises(OperatorFailed, match="column 'x' is int64; a value is a float"):
+        run(topology)
+
+
 def test_named_tuples_keep_their_class_while_the_columns_are_its_fields() -> None:
     topology = Topology()
     points = topology.source([Point(1, 0.5), Point(2, 1.5)])

@@ -130,3 +130,11 @@ def test_a_key_that_no_process_could_hash_alike_is_refused() -> None:
     stream = tr.Topology().source([frozenset([1])]).key_by()
     with pytest.raises(OperatorFailed, match="a key of type frozenset has no stable hash"):
         spread(stream, 2)
+
+
+def test_inside_a_worker_the_record_itself_is_handed_over() -> None:
+    topology = tr.Topology()
+    records = [object() for _ in range(10)]
+    same = collect(topology.source(records).shuffle().map(lambda one: one, parallelism=2))
+    run(topology, workers=1)
+    assert {id(one) for one in same} == {id(one) for one in records}

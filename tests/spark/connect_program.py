@@ -1,4 +1,4 @@
-"""Run by a test in a process of its own: a job, a failure and a transform by Spark Connect.
+"""Run by a test in a process of its own: jobs, a failure and a transform by Spark Connect.
 
 Prints what it finds as JSON.
 """
@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import tailrace as tr
+from tailrace.bench import measure
 from tailrace.spark.job import JobFailedError
-from tailrace.spark.session import QUICK_JVM
+from tailrace.spark.session import QUICK_JVM, find_spark
 
 
 def pipeline(out: Path) -> tr.Topology:
@@ -43,6 +44,23 @@ def stop(spark: Any) -> str:
     return job.status
 
 
+def fed(spark: Any) -> int:
+    topology = tr.Topology()
+    rows = topology.source(tr.sources.dataframe(spark.range(100)), name="rows, as they come")
+    rows.sink(lambda _: None)
+    job = topology.start(spark, workers=1)
+    job.await_termination(60)
+    return job.last_progress.delivered
+
+
+def other_master() -> str:
+    try:
+        find_spark("local[9]")
+    except ValueError as error:
+        return str(error)
+    return "it was not refused"
+
+
 def main(out: Path) -> None:
     from pyspark.sql import SparkSession
 
@@ -63,6 +81,10 @@ def main(out: Path) -> None:
         "delivered": job.last_progress.delivered,
         "failure": fail(spark),
         "stopped": stop(spark),
+        "fed": fed(spark),
+        "found": find_spark() is spark,
+        "other master": other_master(),
+        "bench master": measure(spark, 0.1, 200, workers=2)["master"],
         "transformed": sorted(row["n"] for row in squares.collect()),
         "shown": len(squares.take(3)),
         "explained": topology.explain(spark).splitlines(),

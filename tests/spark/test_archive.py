@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.spark import archive
+from tailrace.spark import archive, session
 from tailrace.spark.archive import archive_path, make, use
 
 
@@ -62,14 +62,65 @@ def test_somebody_elses_is_not_used(path: Path, monkeypatch: pytest.MonkeyPatch)
     assert use(path) is None
 
 
-def test_a_failure_leaves_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def left(path: Path) -> list[str]:
+    return sorted(found.name for found in path.parent.iterdir())
+
+
+def test_a_failure_leaves_no_archive(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(part: Path) -> bool:
         part.write_bytes(b"half of the cla")
         return False
 
     monkeypatch.setattr(archive, "_record", fail)
     assert not make(path)
-    assert [found.name for found in path.parent.iterdir()] == ["spark.lock"]
+    assert left(path) == ["spark-1.failed", "spark.lock"]
+
+
+def test_after_three_failures_nobody_tries_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[list[str]] = []
+
+    def fail(part: Path) -> bool:
+        raise RuntimeError("no Spark today")
+
+    monkeypatch.setattr(archive, "_record", fail)
+    monkeypatch.setattr("subprocess.Popen", lambda command, **_: started.append(command))
+    for _ in range(3):
+        archive.make_later(path)
+        with pytest.raises(RuntimeError, match="no Spark today"):
+            make(path)
+    archive.make_later(path)
+    assert len(started) == 3
+    archive.make_later(path.with_name("spark-2.jsa"))
+    assert len(started) == 4
+
+
+def test_a_success_forgets_the_failures(
+    path: Path, records: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as failing:
+        failing.setattr(archive, "_record", lambda part: False)
+        assert not make(path)
+    assert make(path)
+    assert left(path) == ["spark-1.jsa", "spark.lock"]
+
+
+def test_a_program_whose_spark_did_not_start_leaves_no_maker_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    registered: list[object] = []
+
+    def fail(slots: int | None, options: str) -> None:
+        raise RuntimeError("no Spark today")
+
+    monkeypatch.setattr("pyspark.SparkContext._gateway", None)
+    monkeypatch.setattr(session, "new_session", fail)
+    monkeypatch.setattr(archive, "use", lambda path: None)
+    monkeypatch.setattr("atexit.register", lambda *called: registered.append(called))
+    with pytest.raises(RuntimeError, match="no Spark today"):
+        session.local_spark()
+    assert not registered
 
 
 def test_one_that_is_too_large_is_not_kept(
@@ -77,7 +128,7 @@ def test_one_that_is_too_large_is_not_kept(
 ) -> None:
     monkeypatch.setattr(archive, "_MOST_BYTES", 6)
     assert not make(path)
-    assert [found.name for found in path.parent.iterdir()] == ["spark.lock"]
+    assert left(path) == ["spark-1.failed", "spark.lock"]
 
 
 def test_the_three_that_were_used_last_are_kept(path: Path, records: list[Path]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections import deque
 from typing import Any
 
@@ -16,6 +18,8 @@ from tailrace.spark.push import (
     WINDOW_MESSAGES,
     Line,
     Pusher,
+    Target,
+    Targets,
     messages,
 )
 
@@ -65,6 +69,41 @@ def test_a_pusher_is_done_when_every_row_has_been_polled() -> None:
     assert len(got) < 30_000
     pusher.finish()
     assert got == list(range(30_000))
+
+
+def test_a_reader_forgets_pushers_that_are_done() -> None:
+    reader = fresh()
+    for partition in range(3):
+        line = Joined(reader, [])
+        pusher = Pusher(line, 0, partition)
+        pusher.push(numbers(0, 10))
+        pusher.finish()
+        assert line.said[-1].say is Say.DONE
+        assert reader._intake.hand(0, partition, 0) == (10, [])
+
+
+def test_a_job_that_ends_with_the_last_row_does_not_fail_the_pusher() -> None:
+    class Lost(Joined):
+        def say(self, note: Note, *behind: Any) -> None:
+            if note.say is Say.DONE:
+                raise ConnectionError("the job is over")
+            super().say(note, *behind)
+
+    pusher = Pusher(Lost(fresh(), []), 0, 0)
+    pusher.push(numbers(0, 10))
+    pusher.finish()
+
+
+def test_a_line_notices_a_silent_host() -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    with listener:
+        target = Target(0, 1, listener.getsockname()[:2])
+        line = Line(Targets((target,), 2, bytes(16)), target)
+        dialer = socket.socket(fileno=os.dup(line._connection.fileno()))
+        with dialer:
+            assert dialer.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            assert dialer.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) > 0
+        line.close()
 
 
 def test_a_slow_reader_stops_the_pusher_after_a_window() -> None:

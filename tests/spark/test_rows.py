@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tailrace.spark.partition import INSTANCE, Partition, Results
-from tailrace.spark.rows import to_rows
+from tailrace.spark.rows import records_of, to_rows
 
 SCHEMA = pa.schema([("a", pa.int32()), ("b", pa.string())])
 
@@ -52,6 +52,7 @@ def test_with_one_column_a_record_is_its_value(record: Any) -> None:
         (7, "is a int, which has no columns"),
         (("x", "y"), "does not fit the columns a: int32, b: string: "),
         ((1 << 40, "y"), "does not fit the columns a: int32, b: string: "),
+        ((1.7, "y"), "does not fit the columns .*: column 'a' is int32; a value is a float"),
     ],
 )
 def test_what_is_no_row_is_told_with_the_columns(record: Any, message: str) -> None:
@@ -63,6 +64,19 @@ def test_none_is_refused_where_the_schema_says_so() -> None:
     schema = pa.schema([pa.field("n", pa.int64(), nullable=False)])
     with pytest.raises(ValueError, match="None for 'n'"):
         to_rows([None], schema)
+
+
+@pytest.mark.parametrize("others", [{}, {"n": 1}])
+def test_a_map_is_a_dict_if_python_takes_its_keys(others: dict[str, Any]) -> None:
+    schema = pa.schema(
+        [("m", pa.map_(pa.string(), pa.int32())), *((n, pa.int64()) for n in others)]
+    )
+    rows = [{"m": {"a": 1, "b": 2}} | others, {"m": None} | others]
+    batch = pa.RecordBatch.from_pylist(rows, schema=schema)
+    assert records_of(batch) == (rows if others else [row["m"] for row in rows])
+    assert records_of(batch, lambda row: row["m"]) == [row["m"] for row in rows]
+    lists = pa.array([[([1], 2)]], pa.map_(pa.list_(pa.int32()), pa.int32()))
+    assert records_of(pa.RecordBatch.from_arrays([lists], ["m"])) == [[([1], 2)]]
 
 
 def batches(rows: int, instances: int, size: int = 10) -> list[pa.RecordBatch]:
@@ -96,6 +110,21 @@ def test_rows_that_wait_for_a_slow_instance_are_bounded(monkeypatch: pytest.Monk
     assert partition.take(0, 100) == []  # instance 1 has its turn now
     assert partition.take(1, 100) == list(range(1, 50, 2))[:20]
     assert partition.take(0, 100)
+
+
+def test_an_instance_that_waits_for_a_slow_one_does_not_ask_all_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tailrace.spark.partition._AHEAD_ROWS", 20)
+    partition = Partition(iter(batches(1000, 2)), range(2), None)
+    fast, slow = (partition.open(index, 2, lambda: 5) for index in range(2))
+    assert fast.due_ns() == 0
+    while fast.poll(100):
+        assert fast.due_ns() == 0
+    assert fast.due_ns() == 1_000_005
+    assert slow.poll(100)
+    assert fast.poll(100)
+    assert fast.due_ns() == 0
 
 
 def test_rows_for_an_instance_that_is_elsewhere_are_an_error() -> None:

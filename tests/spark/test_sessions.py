@@ -47,6 +47,10 @@ def test_a_connect_session_runs_jobs_and_transforms(tmp_path: Path) -> None:
     assert "'divide' failed on 7" in found["failure"]
     assert "ZeroDivisionError" in found["failure"]
     assert found["stopped"] == "stopped"
+    assert found["fed"] == 100
+    assert found["found"]
+    assert found["other master"].startswith("--master is local[9], but Spark runs at local[2]")
+    assert found["bench master"] == "local[2]"
     assert found["transformed"] == [n * n for n in range(100)]
     assert found["shown"] == 3
     assert "worker 1" in found["explained"]

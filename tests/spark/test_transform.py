@@ -118,6 +118,20 @@ def test_a_source_with_more_instances_than_workers_gets_every_row_once(spark: An
     assert sorted(row["n"] for row in result.collect()) == list(range(20_000))
 
 
+def test_many_small_partitions_feed_all_instances(spark: Any) -> None:
+    topology = tr.Topology()
+    topology.source([0], parallelism=4).map(lambda n: n).sink(print)
+    small = spark.range(0, 8, 1, 8)  # one row in each partition
+
+    def where(row: dict[str, Any]) -> int:
+        task = TaskContext.get()
+        assert task is not None
+        return int(task.partitionId())
+
+    result = topology.transform(small, "rank long", workers=4, record=where)
+    assert Counter(row["rank"] for row in result.collect()) == dict.fromkeys(range(4), 2)
+
+
 def test_rows_are_ordered_per_key_if_asked_for(spark: Any) -> None:
     topology = tr.Topology()
     records = topology.source([0], parallelism=3)

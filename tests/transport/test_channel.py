@@ -1,15 +1,14 @@
-"""Channels: three ways to carry a jumbo, one behaviour towards the sender."""
+"""Channels: two ways to carry a jumbo, one behaviour towards the sender."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from typing import Any, Protocol
 
 import pyarrow as pa
 import pytest
 
-from tailrace.transport.channel import Channel, LocalChannel, RingChannel, TcpChannel
+from tailrace.transport.channel import Channel, RingChannel, TcpChannel
 from tailrace.transport.codec import ArrowCodec, Codec, CodecError, Decoders, PickleCodec
 from tailrace.transport.frame import HEADER_BYTES, Buffer
 from tailrace.transport.ring import Ring
@@ -39,23 +38,6 @@ class Side(Protocol):
     def receive(self) -> list[tuple[int, list[Any]]]:
         """Return what has arrived since, and so make room."""
         ...
-
-
-class LocalSide:
-    def __init__(self) -> None:
-        self.queue: deque[tuple[int, list[Any]]] = deque()
-        self.channel = LocalChannel(self.deliver)
-
-    def deliver(self, target: int, records: list[Any]) -> bool:
-        if len(self.queue) == 2:
-            return False
-        self.queue.append((target, records))
-        return True
-
-    def receive(self) -> list[tuple[int, list[Any]]]:
-        arrived = list(self.queue)
-        self.queue.clear()
-        return arrived
 
 
 class RingSide:
@@ -109,16 +91,7 @@ def ring() -> Iterator[Ring]:
 
 
 @pytest.fixture(params=["ring", "tcp"])
-def encoding_side(
-    request: pytest.FixtureRequest, codec: CountingCodec, world: World, ring: Ring
-) -> Side:
-    return RingSide(ring, codec) if request.param == "ring" else TcpSide(world, codec)
-
-
-@pytest.fixture(params=["local", "ring", "tcp"])
 def side(request: pytest.FixtureRequest, codec: CountingCodec, world: World, ring: Ring) -> Side:
-    if request.param == "local":
-        return LocalSide()
     return RingSide(ring, codec) if request.param == "ring" else TcpSide(world, codec)
 
 
@@ -159,18 +132,8 @@ def test_after_close_nothing_is_taken_and_what_was_taken_arrives(side: Side) -> 
     assert side.receive() == [(1, ["taken"])]
 
 
-def test_the_receiver_in_the_same_process_gets_the_very_list() -> None:
-    side = LocalSide()
-    jumbo = [object()]
-    side.channel.send(1, jumbo)
-    ((_, received),) = side.receive()
-    assert received is jumbo
-
-
-def test_waiting_jumbos_are_encoded_once_for_each_target(
-    encoding_side: Side, codec: CountingCodec
-) -> None:
-    channel = encoding_side.channel
+def test_waiting_jumbos_are_encoded_once_for_each_target(side: Side, codec: CountingCodec) -> None:
+    channel = side.channel
     channel.send(1, [BIG])
     channel.send(2, [BIG])
     first, second = [BIG, 1], [BIG, 2]
@@ -178,35 +141,35 @@ def test_waiting_jumbos_are_encoded_once_for_each_target(
         assert not channel.send(3, first)
         assert not channel.send(4, second)
     assert codec.encoded == 4
-    encoding_side.receive()
+    side.receive()
     assert channel.send(3, first)
     assert channel.send(4, second)
     assert codec.encoded == 4
-    assert encoding_side.receive() == [(3, first), (4, second)]
+    assert side.receive() == [(3, first), (4, second)]
 
 
 def test_another_jumbo_for_the_same_target_is_not_mistaken_for_the_waiting_one(
-    encoding_side: Side,
+    side: Side,
 ) -> None:
-    channel = encoding_side.channel
+    channel = side.channel
     channel.send(1, [BIG])
     channel.send(2, [BIG])
     assert not channel.send(3, [BIG])
-    encoding_side.receive()
+    side.receive()
     assert channel.send(3, ["another"])
-    assert encoding_side.receive() == [(3, ["another"])]
+    assert side.receive() == [(3, ["another"])]
 
 
-def test_a_jumbo_that_can_never_fit_is_refused(encoding_side: Side) -> None:
+def test_a_jumbo_that_can_never_fit_is_refused(side: Side) -> None:
     with pytest.raises(ValueError, match=r"4\d\d\d bytes"):
-        encoding_side.channel.send(1, [HUGE])
-    assert encoding_side.channel.send(1, ["fits"])
-    assert encoding_side.receive() == [(1, ["fits"])]
+        side.channel.send(1, [HUGE])
+    assert side.channel.send(1, ["fits"])
+    assert side.receive() == [(1, ["fits"])]
 
 
-def test_records_that_cannot_be_encoded_are_refused(encoding_side: Side) -> None:
+def test_records_that_cannot_be_encoded_are_refused(side: Side) -> None:
     with pytest.raises(CodecError, match="cannot pickle 1 records"):
-        encoding_side.channel.send(1, [lambda: None])
+        side.channel.send(1, [lambda: None])
 
 
 def test_a_lost_connection_raises_its_reason(world: World) -> None:

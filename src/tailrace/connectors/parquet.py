@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from tailrace.connectors.parts import Part, part_name
 from tailrace.graph.model import Record
+from tailrace.runtime.columns import column
 from tailrace.runtime.source import Sink
 
 Row = dict[str, Any]
@@ -48,29 +49,19 @@ def to_batch(rows: list[Row], schema: pa.Schema) -> pa.RecordBatch:
     if not all(map(names.issuperset, rows)):
         unknown = sorted(set().union(*rows) - names)
         raise ValueError(f"the schema has no columns {unknown}; it has {schema.names}")
-    columns = []
-    for column in schema:
-        values = [row.get(column.name) for row in rows]
-        if pa.types.is_integer(column.type) and float in set(map(type, values)):
-            # pyarrow would cut off what is behind the point.
-            raise TypeError(f"column {column.name!r} is {column.type}; a value is a float")
-        try:
-            columns.append(pa.array(values, column.type))
-        except (pa.ArrowException, OverflowError) as error:
-            raise ValueError(f"column {column.name!r} is {column.type}: {error}") from error
+    columns = [column([row.get(field.name) for row in rows], field) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _schema_of(rows: list[Row]) -> pa.Schema:
-    types = {}
-    for name in dict.fromkeys(name for row in rows for name in row):
-        try:
-            found = pa.array([row.get(name) for row in rows]).type
-        except pa.ArrowException as error:
-            raise ValueError(f"column {name!r} of the first {len(rows)} rows: {error}") from error
-        # A column without any value yet: of the types it may have, text is the likeliest.
-        types[name] = pa.string() if pa.types.is_null(found) else found
-    return pa.schema(types)
+def _with_row(schema: pa.Schema, rows: list[Row], row: Row) -> pa.Schema:
+    """The schema of rows and of one more; ValueError if that does not go with them."""
+    try:
+        types = {name: pa.array([value]).type for name, value in row.items()}
+        found = pa.unify_schemas([schema, pa.schema(types)], promote_options="permissive")
+        to_batch([row] if found == schema else [*rows, row], found)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"the row does not go with the {len(rows)} before it: {error}") from error
+    return found
 
 
 @dataclass
@@ -78,8 +69,10 @@ class Parquet(Sink):
     """Rows into a directory, which Spark can read as a table at any time.
 
     A row is a dict, a named tuple, or a tuple in the order of the columns. Without a schema, the
-    first rows (at most 1024) give one, and tuples have the columns `_1`, `_2` ... as in Spark; a
-    file appears then only if there are rows.
+    first rows (at most 1024, or those of the first file) give one, and tuples have the columns
+    `_1`, `_2` ... as in Spark; a file appears then only if there are rows. A column that has no
+    value in these rows is text from then on: with `every_s`, which may leave few of them, better
+    give a schema. A row that does not go with those before it fails alone.
 
     Instance i writes the file `part-0000i.parquet`, which appears, whole, when the input has ended.
     An instance that fails leaves nothing; others that had ended by then have their files.
@@ -111,7 +104,9 @@ class Parquet(Sink):
     _part: Part | None = field(default=None, init=False, repr=False)
     _writer: Any = field(default=None, init=False, repr=False)
     _waiting: list[Row] = field(init=False, repr=False)
-    """Rows from which the schema will be inferred."""
+    """Rows from which the schema will be inferred; each goes with the others."""
+    _found: Any = field(init=False, repr=False)
+    """The schema of these rows."""
     _batches: list[Any] = field(init=False, repr=False)
     _merged: list[Any] = field(init=False, repr=False)
     _rows: int = field(default=0, init=False, repr=False)
@@ -137,6 +132,7 @@ class Parquet(Sink):
     def open(self, index: int, parallelism: int) -> None:
         """Begin the hidden file; if there will be many, only the directory."""
         self._waiting, self._batches, self._merged = [], [], []
+        self._found = pa.schema([])
         if self._rolls:
             self._prefix = f"part-{index:05}-{secrets.token_hex(4)}"
             Path(self.path).mkdir(parents=True, exist_ok=True)
@@ -172,18 +168,20 @@ class Parquet(Sink):
 
     def _infer(self, records: Iterator[Record]) -> None:
         for record in records:
-            self._waiting.append(_as_row(record, None))
+            row = _as_row(record, None)
+            self._found = _with_row(self._found, self._waiting, row)
+            self._waiting.append(row)
             if len(self._waiting) >= min(_INFER_ROWS, self.every_rows or _INFER_ROWS):
-                try:
-                    self._settle()
-                except ValueError:
-                    self._waiting.pop()
-                    raise
+                self._settle()
                 self.write(records)
 
     def _settle(self) -> None:
         """Make a schema of the rows that wait for one."""
-        self.schema = _schema_of(self._waiting)
+        # A column without any value yet: of the types it may have, text is the likeliest.
+        self.schema = pa.schema(
+            (name, pa.string() if pa.types.is_null(kind) else kind)
+            for name, kind in zip(self._found.names, self._found.types, strict=True)
+        )
         rows, self._waiting = self._waiting, []
         self._add(rows)
 

@@ -6,6 +6,7 @@ A pusher (a Spark task) has one partition of one batch, and speaks with one inst
     instance  TAKEN, HANDED             so many of its rows I have already; so many I have passed on
     pusher    ROWS, ROWS ...            rows from this number on, as Arrow
     instance  HANDED, HANDED ...        so many of its rows are in the topology by now
+    pusher    DONE                      all of them are; forget me
 
 The pusher goes only a few messages beyond HANDED, and is done when that is its last row. Rows are
 known by their number in the partition, so a task that Spark runs again delivers none twice, be it
@@ -38,6 +39,7 @@ class Say(IntEnum):
     """To the instance: nothing comes any more. It answers HANDED."""
     TAKEN = 4
     HANDED = 5
+    DONE = 6
 
 
 class Note(NamedTuple):
@@ -91,7 +93,7 @@ class Intake(Generic[P]):
         found.pushers.append(pusher)
         return found.taken, found.handed
 
-    def take(self, batch: int, partition: int, first: int, rows: int) -> int:
+    def take(self, batch: int, partition: int, first: int, rows: int, pusher: P) -> int:
         """Rows have come. Returns how many of them, from the front, were there before."""
         if batch < self._batch:
             return rows
@@ -105,6 +107,8 @@ class Intake(Generic[P]):
             )
         known = min(found.taken - first, rows)
         found.taken += rows - known
+        if not found.pushers:  # a second attempt, and the first is done
+            found.pushers.append(pusher)
         return known
 
     def hand(self, batch: int, partition: int, rows: int) -> tuple[int, list[P]]:
@@ -114,3 +118,8 @@ class Intake(Generic[P]):
             return 0, []
         found.handed += rows
         return found.handed, found.pushers
+
+    def done(self, batch: int, partition: int) -> None:
+        """A pusher knows that all rows are in the topology; so do others of its partition."""
+        if batch == self._batch and partition in self._partitions:
+            self._partitions[partition].pushers.clear()

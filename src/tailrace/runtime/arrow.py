@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,9 @@ def to_batch(records: list[Record], schema: Any = None) -> Any:
 
     shape = type(records[0])
     if issubclass(shape, dict):
-        return pa.RecordBatch.from_pylist(records, schema=schema)
+        if schema is None:
+            return pa.RecordBatch.from_pylist(records)
+        return _columns([[record.get(name) for record in records] for name in schema.names], schema)
     if not issubclass(shape, tuple):
         raise TypeError(
             f"map_arrow got a {shape.__name__}; records must be dicts, tuples or NamedTuples"
@@ -35,7 +37,15 @@ def to_batch(records: list[Record], schema: Any = None) -> Any:
     columns = list(zip(*records, strict=True))
     if schema is None:
         return pa.RecordBatch.from_arrays([pa.array(column) for column in columns], names)
-    arrays = [pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)]
+    return _columns(columns, schema)
+
+
+def _columns(columns: Sequence[Sequence[Any]], schema: Any) -> Any:
+    import pyarrow as pa
+
+    from tailrace.runtime.columns import column
+
+    arrays = [column(values, field) for values, field in zip(columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 

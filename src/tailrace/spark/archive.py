@@ -25,6 +25,8 @@ _KEPT = 3
 _FREE_BYTES = 1 << 30
 """What must be free on the disk before one is made."""
 _PATIENCE_S = 300
+_TRIES = 3
+"""So often an archive is begun: the first time, the machine may have been switched off."""
 
 
 def archive_path(jvm_options: str) -> Path | None:
@@ -62,7 +64,12 @@ def use(path: Path) -> str | None:
 
 
 def make_later(path: Path) -> None:
-    """Start the process that makes an archive, and do not wait for it."""
+    """Start the process that makes an archive, and do not wait for it.
+
+    Does nothing if it has failed too often; the file `.failed` beside it tells, and may be removed.
+    """
+    if _tries(path) >= _TRIES:
+        return
     with suppress(OSError):
         subprocess.Popen(
             [sys.executable, "-m", __name__, str(path)],
@@ -87,14 +94,25 @@ def make(path: Path) -> bool:
         if path.exists() or shutil.disk_usage(path.parent).free < _FREE_BYTES:
             return False
         part = path.with_suffix(".part")
+        # Before the try, which may end with this process.
+        path.with_suffix(".failed").write_text(f"{_tries(path) + 1}\n")
         try:
             if not _record(part) or part.stat().st_size > _MOST_BYTES:
                 return False
             part.replace(path)
+            path.with_suffix(".failed").unlink()
         finally:
             part.unlink(missing_ok=True)
         _tidy(path.parent)
         return True
+
+
+def _tries(path: Path) -> int:
+    """How often making this archive has begun in vain."""
+    try:
+        return int(path.with_suffix(".failed").read_text())
+    except (OSError, ValueError):
+        return 0
 
 
 def _record(part: Path) -> bool:

@@ -24,6 +24,9 @@ class Cluster(Protocol):
     def is_local(self) -> bool:
         """Whether the workers run on this very machine."""
 
+    def master(self) -> str:
+        """Its master: `local[4]`, `spark://...`."""
+
     def slots(self, wanted: int) -> int:
         """How many tasks it runs at a time; waits a while for executors if it is too few."""
 
@@ -52,7 +55,7 @@ class Classic:
 
     def __init__(self, spark: Any) -> None:
         self._context = spark.sparkContext
-        master: str = self._context.master
+        master = self.master()
         self._local = master == "local" or master.startswith("local[")
         if self._local:
             self._context.pythonExec = sys.executable  # the workers of a local Spark run what we do
@@ -61,6 +64,11 @@ class Classic:
     def is_local(self) -> bool:
         """Whether its master is this process."""
         return self._local
+
+    def master(self) -> str:
+        """That of the context; the session's settings may have been set to anything since."""
+        master: str = self._context.master
+        return master
 
     def slots(self, wanted: int) -> int:
         """Spark's own count, which grows as executors register."""
@@ -104,6 +112,10 @@ class Connect:
         """Whether the server is on this machine, and its own cluster."""
         return self._is_its_own() and self.host() == "127.0.0.1"
 
+    def master(self) -> str:
+        """What the server's settings say."""
+        return str(self._spark.conf.get("spark.master", ""))
+
     def slots(self, wanted: int) -> int:
         """The number of partitions that Spark gives a range, which is its parallelism."""
         deadline = time.monotonic() + _REGISTRATION_S
@@ -115,7 +127,7 @@ class Connect:
             time.sleep(0.5)
 
     def _is_its_own(self) -> bool:
-        return str(self._spark.conf.get("spark.master", "")).startswith("local[")
+        return self.master().startswith("local[")
 
     def host(self) -> str:
         """The address of the route to the server."""

@@ -78,7 +78,7 @@ class PushedReader(FedReader):
         self._ended = False
 
     def receive(self, payload: bytes | memoryview, reply: Reply) -> None:
-        """Take rows, or hear of a partition that begins, or of the end."""
+        """Take rows, or hear of a partition that begins or is done, or of the end."""
         note, behind = unpack(payload)
         if note.say is Say.BEGIN:
             taken, handed = self._intake.begin(note.batch, note.partition, reply)
@@ -86,9 +86,13 @@ class PushedReader(FedReader):
             reply(note._replace(say=Say.HANDED, row=handed).pack())
         elif note.say is Say.ROWS:
             for rows in self._codec.decode(behind):
-                known = self._intake.take(note.batch, note.partition, note.row, rows.num_rows)
+                known = self._intake.take(
+                    note.batch, note.partition, note.row, rows.num_rows, reply
+                )
                 if known < rows.num_rows:
                     self._waiting.append(_Piece(note, rows.slice(known), self._clock_ns()))
+        elif note.say is Say.DONE:
+            self._intake.done(note.batch, note.partition)
         elif note.say is Say.END:
             self._ended = True
             reply(note._replace(say=Say.HANDED).pack())

@@ -33,20 +33,21 @@ class Feed:
 
     It begins when the workers run. When it ends, so does its source; when it fails, so does the
     job; and when the job is over, it is stopped. Rows go from Spark's tasks to the workers.
+    `group` is what Spark knows it by: unique, and without commas, which Connect refuses.
     """
 
     def __init__(
         self,
         name: str,
         source: DataFrameSource,
-        job_id: str,
+        group: str,
         coordinator: Coordinator,
         wiring: Wiring,
         placement: tuple[int, ...],
     ) -> None:
         self._name = name
         self._source = source
-        self._group = f"{job_id} {name}"
+        self._group = group
         self._coordinator = coordinator
         self._wiring = wiring
         self._placement = placement
@@ -108,7 +109,7 @@ class Feed:
             pushed.write.format("noop").mode("overwrite").save()
             return
         writer = pushed.writeStream.format("noop").outputMode(source.output_mode)
-        writer = writer.queryName(f"tailrace {self._group}")
+        writer = writer.queryName(f"tailrace {self._group} {self._name}")
         if source.trigger:
             writer = writer.trigger(**source.trigger)
         if source.checkpoint:

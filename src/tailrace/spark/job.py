@@ -74,8 +74,8 @@ class Job:
         wanted = tuple(place.node for place in plan.places) if plan else ()
         self._coordinator = Coordinator(workers, coordinator_host, self._end, wanted, node)
         self._feeds = [
-            Feed(name, source, self.id, self._coordinator, wiring, placement)
-            for name, source in dataframes(wiring.graph)
+            Feed(name, source, f"{self.id}-{number}", self._coordinator, wiring, placement)
+            for number, (name, source) in enumerate(dataframes(wiring.graph))
         ]
         self._recent: deque[Summary] = deque(maxlen=_RECENT)
         _running.add(self)

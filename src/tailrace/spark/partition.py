@@ -19,6 +19,8 @@ INSTANCE = "tailrace_instance"
 
 _AHEAD_ROWS = 50_000
 """Rows kept for instances that are slower than others of the same worker, at most a batch more."""
+_WAIT_NS = 1_000_000
+"""Then an instance looks again whether slower ones have taken their rows."""
 _BATCH_ROWS = 8192
 _BATCH_BYTES = 4 << 20
 
@@ -46,7 +48,7 @@ class Partition(Source):
         self, index: int, parallelism: int, clock_ns: Callable[[], int], position: Any = None
     ) -> Reader:
         """The rows for one instance."""
-        return _PartitionReader(self, index)
+        return _PartitionReader(self, index, clock_ns)
 
     def take(self, index: int, most: int) -> list[Record] | None:
         """Up to `most` records of an instance; none if others have to take theirs first."""
@@ -78,12 +80,19 @@ class Partition(Source):
 
 
 class _PartitionReader(Reader):
-    def __init__(self, partition: Partition, index: int) -> None:
+    def __init__(self, partition: Partition, index: int, clock_ns: Callable[[], int]) -> None:
         self._partition = partition
         self._index = index
+        self._clock_ns = clock_ns
+        self._due_ns = 0
 
     def poll(self, most: int) -> list[Record] | None:
-        return self._partition.take(self._index, most)
+        records = self._partition.take(self._index, most)
+        self._due_ns = self._clock_ns() + _WAIT_NS if records == [] else 0
+        return records
+
+    def due_ns(self) -> int:
+        return self._due_ns
 
 
 class Results:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,9 @@ WINDOW_MESSAGES = 4
 """Messages of a partition whose rows are not in the topology yet; then the pusher waits."""
 _HANDSHAKE_MS = 600_000
 """A worker inside a slow operator answers nobody meanwhile."""
+_SILENCE_S = 120
+"""Longer than workers wait for each other: rows that a slow operator's worker leaves unread fill
+the connection, and for the kernel that is silence."""
 
 
 @dataclass(frozen=True)
@@ -45,13 +49,15 @@ class Targets:
 class Line:
     """A conversation with one instance; waits for it where it has to.
 
-    Raises ConnectionError when the worker is gone, which is when its job has ended.
+    Raises ConnectionError when the worker is gone, which is when its job has ended or its host
+    is silent.
     """
 
     def __init__(self, targets: Targets, target: Target) -> None:
         config = TcpConfig(targets.pusher_id, targets.secret, handshake_ms=_HANDSHAKE_MS)
         self._target = target
         self._connection = TcpConnection.connect(config, target.address, target.worker, Refusals())
+        self._connection.notice_silence(_SILENCE_S)
         self._heard: deque[Note] = deque()
 
     def say(self, note: Note, *behind: Buffer) -> None:
@@ -134,6 +140,9 @@ class Pusher:
             )
         while self._handed < self._rows:
             self._hear()
+        if self._handed < ALL:
+            with suppress(ConnectionError):  # the job, having all rows, may have ended
+                self._line.say(self._note._replace(say=Say.DONE))
 
     def _hear(self) -> None:
         note = self._line.hear()

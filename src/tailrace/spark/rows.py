@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from tailrace.graph.model import Record
+from tailrace.runtime.columns import column
 
 
 def records_of(
@@ -16,7 +17,8 @@ def records_of(
 ) -> list[Record]:
     """One record per row: the value itself for a single column, a dict for several.
 
-    `record` makes something else of the row; it always gets the dict.
+    The value of a map column is a dict too, if its keys can be keys in Python. `record` makes
+    something else of the row; it always gets the dict.
 
     >>> import pyarrow as pa
     >>> records_of(pa.RecordBatch.from_pydict({"n": [1, 2]}))
@@ -26,16 +28,27 @@ def records_of(
     >>> records_of(pa.RecordBatch.from_pydict({"n": [1, 2]}), lambda row: -row["n"])
     [-1, -2]
     """
+    columns = list(map(_values, batch.columns))
+    if record is None and len(columns) == 1:
+        return columns[0]
+    rows = [dict(zip(batch.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
     if record is None:
-        values: list[Record] = (batch.column(0) if batch.num_columns == 1 else batch).to_pylist()
-        return values
+        return rows
     records = []
-    for row in batch.to_pylist():
+    for row in rows:
         try:
             records.append(record(row))
         except Exception as error:
             raise ValueError(f"the record function failed on the row {row!r}: {error!r}") from error
     return records
+
+
+def _values(array: pa.Array) -> list[Any]:
+    values: list[Any] = array.to_pylist()
+    kind = array.type
+    if pa.types.is_map(kind) and not pa.types.is_nested(kind.key_type):  # lists are no keys
+        return [None if pairs is None else dict(pairs) for pairs in values]
+    return values
 
 
 def to_rows(records: list[Record], schema: pa.Schema) -> pa.RecordBatch:
@@ -52,11 +65,8 @@ def to_rows(records: list[Record], schema: pa.Schema) -> pa.RecordBatch:
     )
     columns = zip(*rows, strict=True) if rows else ([] for _ in names)
     try:
-        arrays = [
-            pa.array(list(column), field.type)
-            for column, field in zip(columns, schema, strict=True)
-        ]
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        arrays = [column(values, field) for values, field in zip(columns, schema, strict=True)]
+    except ValueError as error:
         raise ValueError(f"the result does not fit the columns {_columns(schema)}: {error}") from (
             error
         )

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tailrace.spark import archive
+from tailrace.spark.cluster import cluster_of
 
 _QUIET = Path(__file__).with_name("log4j2.properties")
 QUICK_JVM = f'-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "-Dlog4j2.configurationFile=file:{_QUIET}"'
@@ -34,9 +35,10 @@ def local_spark(slots: int | None = None) -> Any:
         return new_session(slots, "")
     path = local_archive()
     found = None if path is None else archive.use(path)
+    session = new_session(slots, found or "")
     if path is not None and found is None:
         atexit.register(archive.make_later, path)
-    return new_session(slots, found or "")
+    return session
 
 
 def find_spark(master: str | None = None, slots: int | None = None) -> Any:
@@ -48,7 +50,7 @@ def find_spark(master: str | None = None, slots: int | None = None) -> Any:
 
     if SparkSession.getActiveSession() is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
         session = SparkSession.builder.getOrCreate()
-        there = session.sparkContext.master
+        there = cluster_of(session).master()
         if master not in (None, there):
             raise ValueError(
                 f"--master is {master}, but Spark runs at {there} already; leave it out"

@@ -88,7 +88,9 @@ def transform(
     elif keys:
         instance = sql.pmod(sql.hash(*keys), sql.lit(copies))
     else:
-        instance = sql.monotonically_increasing_id() % copies
+        # Ids begin at a multiple of 2**33 in every partition; alone they would send the first row
+        # of each to the same instance.
+        instance = (sql.monotonically_increasing_id() + sql.spark_partition_id()) % copies
     fed = df.withColumn(INSTANCE, instance.cast("int"))
     fed = fed.repartitionById(workers, homes[sql.col(INSTANCE)])
     if order:

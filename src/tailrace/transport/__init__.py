@@ -1,1 +1,1 @@
-"""Moving messages: by reference in a process, by ring on a node, by TCP between nodes."""
+"""Moving messages between processes: by ring on a node, by TCP between nodes."""

@@ -1,12 +1,11 @@
-"""Channels: the one face of everything that carries jumbos to another instance.
+"""Channels: the one face of everything that carries jumbos to another worker.
 
-The code that sends does not know whether the receiver lives in the same process, on the same node
-or on another one.
+The code that sends does not know whether the receiver lives on the same node or on another one.
+Inside a worker there is no channel: its core hands the list itself to the receiving instance.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from operator import is_
 from typing import Any, Protocol
 
@@ -50,30 +49,6 @@ class RingWriter(Protocol):
     def send_parts(self, parts: list[Any], target: int, kind: int, *, wait: bool) -> bool:
         """Write several buffers one after the other as one message."""
         ...
-
-
-class LocalChannel:
-    """By reference, inside one process: the receiver gets the very list that was sent.
-
-    `deliver` puts a jumbo into the target's queue and returns False when that is full.
-    """
-
-    def __init__(self, deliver: Callable[[int, list[Any]], bool]) -> None:
-        self._deliver = deliver
-        self._closed = False
-
-    def send(self, target: int, records: list[Any]) -> bool:
-        """Hand over the list itself."""
-        if self._closed:
-            raise ConnectionError("channel is closed")
-        return self._deliver(target, records)
-
-    def flush(self) -> None:
-        """Nothing waits here."""
-
-    def close(self) -> None:
-        """End sending."""
-        self._closed = True
 
 
 class _EncodingChannel:

@@ -12,7 +12,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <time.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>

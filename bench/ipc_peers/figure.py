@@ -18,6 +18,7 @@ COLORS = {
     "ring_copy": "#0b5fa5",
     "ring_view": "#45b0e6",
     "ring_drain": "#083a66",
+    "ring_batch": "#2b8c8c",
     "netty_flush": "#d1495b",
     "netty_batch": "#8d1f2e",
     "pipe": "#7a7a7a",

@@ -9,15 +9,16 @@ from hypothesis import strategies as st
 
 from tailrace.graph.model import Graph, Rule
 from tailrace.plan.branch_and_bound import Effort, Search, Solution
-from tailrace.plan.briskstream import fraud_detection, word_count
+from tailrace.plan.briskstream import APPS, fraud_detection, word_count
+from tailrace.plan.first_fit import first_fit
 from tailrace.plan.flow import flow_of
-from tailrace.plan.layout import Layout
+from tailrace.plan.layout import Layout, layout_of_plan
 from tailrace.plan.machine import Cost, Crossing, Machine, Place, cluster, server_a
 from tailrace.plan.model import predict
 from tailrace.plan.plan import Plan, apply, check, with_parallelism
 from tailrace.plan.profile import Profile
 from tailrace.plan.random_plan import random_plan
-from tailrace.plan.rlas import rlas, rlas_fix_l, rlas_fix_u
+from tailrace.plan.rlas import PLACEMENT_LAYOUTS, rlas, rlas_fix_l, rlas_fix_u
 from tests.plan.small import all_counts, graph, graphs, machines, placed, profile, sustained
 
 Case = tuple[Graph, Profile]
@@ -91,6 +92,50 @@ def test_branch_and_bound_proves_what_it_finds(case: Case, on: On, data: st.Data
     assert heuristic.counts is not None
     assert 1 / heuristic.fullest == pytest.approx(sustained(flow, heuristic.counts))
     assert 1 / heuristic.fullest <= best * (1 + 1e-9)
+
+
+@given(graphs(most=3), machines(), st.data())
+@settings(max_examples=150)
+def test_the_papers_heuristics_come_near_the_best(case: Case, on: On, data: st.DataObject) -> None:
+    """They never claim more than there is, and are not far below it."""
+    sizes = {operator.name: data.draw(st.integers(1, 3)) for operator in case[0].operators}
+    topology = with_parallelism(case[0], sizes)
+    flow = flow_of(topology, case[1], *on)
+    found = Solution()
+    layout = Layout(flow, [len(part.instances) for part in flow.parts])
+    Search(layout, 1, Effort(100_000), found, exact=False).run()
+    assert found.counts is not None
+    rate = sustained(flow, found.counts)
+    best = best_placement(topology, case[1], on)
+    assert best / 2 <= rate <= best * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("app", APPS)
+def test_branch_and_bound_alone_branches_and_is_not_below_first_fit(app: str) -> None:
+    topology, times = APPS[app]()
+    machine = server_a()
+    places = machine.sockets()
+    scaled = apply(rlas(topology, times, machine, places, layouts=4_000), topology)
+    flow = flow_of(scaled, times, machine, places)
+    sizes = [len(part.instances) for part in flow.parts]
+    greedy, found = Solution(), Solution()
+    Search(Layout(flow, sizes), 5, Effort(0), greedy, exact=False).run()
+    search = Search(Layout(flow, sizes), 5, Effort(PLACEMENT_LAYOUTS), found, exact=False)
+    search.run()
+    assert search.most_children > 1
+    assert found.fullest <= greedy.fullest
+    first = layout_of_plan(flow, first_fit(scaled, times, machine, places)).fullest()
+    assert found.fullest <= first * (1 + 1e-9)
+
+
+def test_a_pair_goes_every_way_that_differs_while_its_producers_are_not_all_placed() -> None:
+    machine = server_a()
+    line = graph([("a", "b", Rule.SHUFFLE)], {"a": 15, "b": 15})
+    flow = flow_of(line, profile({"a": 100, "b": 100}), machine, machine.sockets())
+    search = Search(Layout(flow, [15, 15]), 5, Effort(1_000), Solution(), exact=False)
+    search.run()
+    # Later blocks of a beside, near and far from the first; b each time in every such place.
+    assert search.most_children >= 9
 
 
 def test_a_search_without_effort_still_gives_a_placement() -> None:

@@ -31,9 +31,9 @@ from tailrace.plan.profile import Profile
 from tailrace.plan.refine import refine, search_to_the_end
 
 COMPRESSION = 5
-LAYOUTS = 40_000
+LAYOUTS = 60_000
 """The default effort of the refinement: one or two seconds for 144 cores."""
-PLACEMENT_LAYOUTS = 500
+PLACEMENT_LAYOUTS = 1_000
 """What one step of the scaling may look at; its first way down the tree always ends."""
 
 

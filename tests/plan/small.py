@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from tailrace.graph.model import MAIN, Graph, Grouping, Operator, Rule, Stream
 from tailrace.plan.flow import Flow
+from tailrace.plan.loads import loads, resource_uses, source_rates
 from tailrace.plan.machine import Cost, Crossing, Machine, Node, Place, Socket
-from tailrace.plan.model import loads, resource_uses, source_rates
 from tailrace.plan.plan import Plan, plan_for
 from tailrace.plan.profile import OperatorProfile, Profile, Work
 

@@ -152,6 +152,45 @@ def test_over_supply_is_shared_in_proportion() -> None:
     assert found.throughput == pytest.approx(1 / 150e-9)
 
 
+def test_a_slow_source_does_not_hold_back_a_fast_one() -> None:
+    two = graph([("a", "c", Rule.SHUFFLE), ("b", "c", Rule.SHUFFLE)])
+    plan = placed(two, ROOMY, 0, 0, 0)
+    found = predict(two, plan, profile({"a": 100, "b": 1000, "c": 10}), ONE)
+    assert found.source_rates == pytest.approx({"a": 1e7, "b": 1e6})
+    assert found.throughput == pytest.approx(1.1e7)
+    # When c is the limit it takes of both, in proportion to what comes.
+    found = predict(two, plan, profile({"a": 100, "b": 1000, "c": 200}), ONE)
+    assert found.throughput == pytest.approx(5e6)
+    assert limit(found) == ("instance", (2,))
+
+
+def test_pipelines_that_share_nothing_do_not_know_of_each_other() -> None:
+    two = graph([("a", "b", Rule.SHUFFLE), ("c", "d", Rule.SHUFFLE)])
+    times = profile({"a": 50, "b": 100, "c": 100, "d": 10_000})
+    found = predict(two, placed(two, ROOMY, 0, 0, 0, 0), times, ONE)
+    assert found.source_rates == pytest.approx({"a": 1e7, "c": 1e5})
+    assert found.busy == pytest.approx((0.5, 0.01, 1.0, 1.0))
+    assert found.oversupply == pytest.approx({"a": 1.0, "b": 2.0, "c": 1.0, "d": 100.0})
+    # On one core they share it in proportion to what each could do.
+    found = predict(two, placed(two, [Place(0, 0)], 0, 0, 0, 0), times, ONE)
+    assert found.source_rates["a"] == pytest.approx(100 * found.source_rates["c"])
+    assert found.uses[0].used == pytest.approx(1.0)
+
+
+def test_a_source_below_its_external_rate_leaves_others_at_theirs() -> None:
+    two = graph([("a", "b", Rule.SHUFFLE), ("c", "d", Rule.SHUFFLE)])
+    plan = placed(two, ROOMY, 0, 0, 0, 0)
+    found = predict(two, plan, profile(dict.fromkeys("abcd", 100)), ONE, {"a": 4e7, "c": 2e6})
+    assert found.source_rates == pytest.approx({"a": 1e7, "c": 2e6})
+
+
+def test_a_link_can_be_all_that_limits() -> None:
+    machine = cluster(2, cores=1, link_bits_per_s=64e6)
+    found = predict(LINE, placed(LINE, machine.workers(), 0, 1), profile({"a": 0, "b": 0}), machine)
+    assert found.source_rate == pytest.approx(8e6 / 64)
+    assert found.bottleneck.what == "link"
+
+
 def test_external_rates_can_differ_by_source() -> None:
     two = graph([("a", "c", Rule.SHUFFLE), ("b", "c", Rule.SHUFFLE)])
     times = profile({"a": 100, "b": 100, "c": 100})

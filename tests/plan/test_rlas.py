@@ -222,6 +222,17 @@ def test_what_is_kept_stays_and_chains_stay_fused() -> None:
     check(plan, topology, machine.workers())
 
 
+def test_unrelated_pipelines_grow_each_by_its_own_needs() -> None:
+    """One of ten million a second, one of a hundred thousand: the first needs no more cores."""
+    two = graph([("a", "b", Rule.SHUFFLE), ("c", "d", Rule.SHUFFLE)])
+    times = profile({"a": 100, "b": 100, "c": 100, "d": 10_000})
+    machine = cluster(1, cores=8)
+    plan = rlas(two, times, machine, machine.workers())
+    found = predict(two, plan, times, machine).source_rates
+    assert found["a"] >= 2e7
+    assert found["c"] >= 2e5
+
+
 def test_what_talks_much_runs_together() -> None:
     topology = graph([("a", "b", Rule.SHUFFLE)])
     machine = cluster(2, cores=1, other_node=Crossing(receiver=Cost(record_ns=1e4)))

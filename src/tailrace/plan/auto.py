@@ -11,8 +11,9 @@ from typing import Literal
 from tailrace.graph.model import Graph, Grouping, Rule, Stream
 from tailrace.plan.consolidate import consolidate
 from tailrace.plan.first_fit import first_fit
+from tailrace.plan.loads import ExternalRate
 from tailrace.plan.machine import Machine, Place
-from tailrace.plan.model import ExternalRate, Prediction, predict
+from tailrace.plan.model import Prediction, predict
 from tailrace.plan.plan import Plan, with_parallelism
 from tailrace.plan.profile import Profile
 from tailrace.plan.resource_aware import resource_aware

@@ -215,8 +215,9 @@ class Search:
     def _distinct(self, k: int, lowest: int) -> list[int]:
         """The places that differ for a part; of equal ones the first.
 
-        Exactly equal are twins with the same instances. Otherwise it is enough that the part costs
-        the same there and that place, socket and node have as much to do.
+        Exactly equal are twins with the same instances. Otherwise it is enough that places and
+        sockets are as big, that the part costs the same there, and that place, socket and node have
+        as much to do.
         """
         layout = self.layout
         found: dict[object, int] = {}
@@ -229,7 +230,9 @@ class Search:
             same: tuple[object, ...] = (self._twins[p], columns[p])
             if not self.exact:
                 loads = (layout.cost[k][p], layout.cpu[p], busy[place.node,])
-                same = (place.cores, *loads, busy[place.node, place.socket])
+                socket = layout.flow.machine.nodes[place.node].sockets[place.socket]
+                big = (place.cores, len(socket.cores), socket.memory_bytes_per_s)
+                same = (*big, *loads, busy[place.node, place.socket])
             found.setdefault(same, p)
         return [p for p in found.values() if p >= lowest]
 

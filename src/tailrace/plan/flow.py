@@ -102,6 +102,61 @@ class Flow:
         """Whether a stream prefers receivers of the same place, so that rates depend on places."""
         return any(edge.rule is Rule.LOCAL_OR_SHUFFLE for edge in self.edges)
 
+    @cached_property
+    def source_weights(self) -> dict[int, float]:
+        """For each chain of sources, its share of what all of them could emit.
+
+        That is what the slowest chain behind it could do if it had nothing else to do, everything
+        were in one place, and machines were unlimited.
+        """
+        sizes = [len(part.instances) for part in self.parts]
+        could: dict[int, float] = {}
+        for chain in dict.fromkeys(part.chain for part in self.parts if part.source):
+            emitted = [
+                self.fraction(k, sizes) if part.chain == chain else 0.0
+                for k, part in enumerate(self.parts)
+            ]
+            slowest_ns = max(
+                sum(rate * reaction.cpu_ns for rate, reaction in works) / sizes[k]
+                for k, works in enumerate(self.works(emitted, sizes))
+            )
+            could[chain] = 1 / slowest_ns if slowest_ns else 0.0
+        most = max(could.values()) or 1.0
+        could = {chain: rate or most for chain, rate in could.items()}
+        total = sum(could.values())
+        return {chain: rate / total for chain, rate in could.items()}
+
+    def edge_rates(self, emitted: Sequence[float], sizes: Sequence[int]) -> list[float]:
+        """Records per second on each edge when sources emit so many by part.
+
+        Streams that prefer receivers of the same place count as shuffled.
+        """
+        rates = [0.0] * len(self.edges)
+        for k in range(len(self.parts)):
+            works = self._works_of(k, emitted, rates)
+            for e in self.out_of[k]:
+                edge = self.edges[e]
+                key = (edge.stream.source, edge.stream.output)
+                leaving = sum(rate * reaction.out[key] for rate, reaction in works)
+                rates[e] = leaving * self.shares(edge, sizes)
+        return rates
+
+    def works(
+        self, emitted: Sequence[float], sizes: Sequence[int]
+    ) -> list[list[tuple[float, Reaction]]]:
+        """What each part has to do: how often, and what, when sources emit so many by part."""
+        rates = self.edge_rates(emitted, sizes)
+        return [self._works_of(k, emitted, rates) for k in range(len(self.parts))]
+
+    def _works_of(
+        self, k: int, emitted: Sequence[float], rates: Sequence[float]
+    ) -> list[tuple[float, Reaction]]:
+        works = [(rates[e], self.edges[e].reaction) for e in self.into[k]]
+        source = self.parts[k].source
+        if source:
+            works.append((emitted[k], source))
+        return works
+
     def counts(self, place_of: Sequence[int]) -> list[list[int]]:
         """Instances per part and place."""
         counts = [[0] * len(self.places) for _ in self.parts]

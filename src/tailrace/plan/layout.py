@@ -1,9 +1,11 @@
 """A placement that a search changes step by step, and how good it can still become.
 
-All loads are per record per second that the sources emit, so when the fullest resource is used
-`u`, the layout sustains 1 / u. For given sizes of the parts the rates between them are fixed, and
-only fetching depends on where things are. With `cost[k][q]`, what all of part k would cost in
-place q, a change of one part touches its neighbours' costs only; nothing is evaluated anew.
+All loads are per record per second that the sources emit, several in proportion to what each could
+emit alone, so when the fullest resource is used `u`, the layout sustains 1 / u (and more where a
+source has nothing to do with what is full). For given sizes of the parts the rates between them
+are fixed, and only fetching depends on where things are. With `cost[k][q]`, what all of part k
+would cost in place q, a change of one part touches its neighbours' costs only; nothing is evaluated
+anew.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from operator import mul
 
 from tailrace.graph.model import Rule
 from tailrace.plan.flow import Edge, Flow, Matrix
-from tailrace.plan.model import NS, loads, resource_uses, source_rates
+from tailrace.plan.loads import NS, loads, resource_uses, source_rates
 from tailrace.plan.plan import Plan
 
 SHARPNESS = 24.0
@@ -41,8 +43,9 @@ class Layout:
         self._loose: list[bool] = []
         for k in self.parts:
             self._loose.append(any(self._loosens(flow.edges[e]) for e in flow.into[k]))
-        rates = _edge_rates(flow, self.sizes)
-        self.base, self._memory_of = _bases(flow, rates, self.sizes)
+        emitted = source_rates(flow, None)
+        rates = flow.edge_rates(emitted, self.sizes)
+        self.base, self._memory_of = _bases(flow, emitted, rates, self.sizes)
         if not any(self.base):
             raise ValueError(
                 f"topology {flow.graph.name!r} costs nothing by this profile: no rate limits it"
@@ -285,30 +288,12 @@ def twins(flow: Flow) -> list[int]:
     return first
 
 
-def _edge_rates(flow: Flow, sizes: Sequence[int]) -> list[float]:
-    """Records per second on each edge for each that the sources emit."""
-    rates = [0.0] * len(flow.edges)
-    emitted = source_rates(flow, None)
-    for k, part in enumerate(flow.parts):
-        works = [(rates[e], flow.edges[e].reaction) for e in flow.into[k]]
-        if part.source:
-            works.append((emitted[k], part.source))
-        for e in flow.out_of[k]:
-            edge = flow.edges[e]
-            key = (edge.stream.source, edge.stream.output)
-            leaving = sum(rate * reaction.out[key] for rate, reaction in works)
-            rates[e] = leaving * flow.shares(edge, sizes)
-    return rates
-
-
-def _bases(flow: Flow, rates: list[float], sizes: Sequence[int]) -> tuple[list[float], list[float]]:
+def _bases(
+    flow: Flow, emitted: list[float], rates: list[float], sizes: Sequence[int]
+) -> tuple[list[float], list[float]]:
     """CPU and memory of each part without fetching."""
-    emitted = source_rates(flow, None)
     cpu, memory = [], []
-    for k, part in enumerate(flow.parts):
-        works = [(rates[e], flow.edges[e].reaction) for e in flow.into[k]]
-        if part.source:
-            works.append((emitted[k], part.source))
+    for k, works in enumerate(flow.works(emitted, sizes)):
         dealing = sum(rates[e] * flow.dealing_ns(flow.edges[e], sizes) * NS for e in flow.out_of[k])
         cpu.append(dealing + sum(rate * reaction.cpu_ns * NS for rate, reaction in works))
         memory.append(sum(rate * reaction.memory_bytes for rate, reaction in works))

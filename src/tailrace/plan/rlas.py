@@ -24,8 +24,9 @@ from tailrace.graph.model import Graph, Rule
 from tailrace.plan.branch_and_bound import Effort, Search, Solution
 from tailrace.plan.flow import Flow, flow_of
 from tailrace.plan.layout import Layout, layout_of, layout_of_plan
+from tailrace.plan.loads import loads, resource_uses, source_rates
 from tailrace.plan.machine import FREE, Crossing, Machine, Place, total_cores
-from tailrace.plan.model import loads, predict, resource_uses, source_rates
+from tailrace.plan.model import predict
 from tailrace.plan.plan import Plan, plan_for, with_parallelism
 from tailrace.plan.profile import Profile
 from tailrace.plan.refine import refine, search_to_the_end

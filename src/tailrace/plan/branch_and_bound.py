@@ -6,8 +6,8 @@ every way that differs (equal places only once); several instances of an operato
 block.
 
 Beyond the paper: instances of an operator are never told apart, and placements that several ways
-lead to are looked at once. The bound is tighter (`Layout.bound`). Greedy dives come first, with
-ever smaller blocks, so that there is a solution to beat whatever the effort; then the tree is
+lead to are looked at once. The bound is tighter (`Layout.bound`). Two greedy dives come first,
+one with smaller blocks, so that there is a solution to beat whatever the effort; then the tree is
 searched depth first, best child first, with at first few and then more steps to other children than
 the best, so that what effort there is does not all go to the leaves of the first way down. `exact`
 goes without the first two heuristics: it branches to every place and then proves its result.
@@ -88,10 +88,10 @@ class Search:
             return self._explore(self._nowhere(), inf)
         self._dive()
         coarse = self.compression
-        while self.compression > 1 and self.effort.left > 0:
-            self.compression //= 2
+        if coarse > 1 and self.effort.left > 0:
+            self.compression = coarse // 2
             self._dive()
-        self.compression = coarse
+            self.compression = coarse
         slips = 1
         while not (finished := self._explore(self._nowhere(), slips)) and self.effort.left > 0:
             self._seen.clear()

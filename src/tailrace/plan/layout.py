@@ -102,18 +102,19 @@ class Layout:
             )
             for place in places
         ]
-        self._wires: list[list[tuple[int, ...]]] = [[() for _ in places] for _ in places]
+        wires: list[list[tuple[int, ...]]] = [[() for _ in places] for _ in places]
         for p, one in enumerate(places):
             for q, other in enumerate(places):
                 if one.node != other.node:
                     link = machine.link_bytes_per_s
-                    self._wires[p][q] = limited(link, "out", one.node) + limited(
-                        link, "in", other.node
-                    )
+                    wires[p][q] = limited(link, "out", one.node) + limited(link, "in", other.node)
                 elif one.socket != other.socket:
                     way = (one.node, one.socket, other.socket)
-                    self._wires[p][q] = limited(machine.channel(*way), "channel", *way)
-        self._wired = any(any(row) for row in self._wires)
+                    wires[p][q] = limited(machine.channel(*way), "channel", *way)
+        here = self.places
+        self._wires_from = [[(q, limit) for q in here for limit in wires[p][q]] for p in here]
+        self._wires_to = [[(q, limit) for q in here for limit in wires[q][p]] for p in here]
+        self._wired = any(self._wires_from)
         self._other = [0.0] * len(capacity)
         self._per_other = [1 / limit for limit in capacity]
         at: dict[tuple[int, int], list[int]] = {}
@@ -144,11 +145,10 @@ class Layout:
             self._pushes[a][place] += change * size
         if self._wired:
             there, back, other = self._pushes[k], self._pulls[k], self._other
-            for q in self.places:
-                for limit in self._wires[place][q]:
-                    other[limit] += change * there[q]
-                for limit in self._wires[q][place]:
-                    other[limit] += change * back[q]
+            for q, limit in self._wires_from[place]:
+                other[limit] += change * there[q]
+            for q, limit in self._wires_to[place]:
+                other[limit] += change * back[q]
 
     def _charge(self, k: int, ns: Matrix | None, place: int, change: float) -> None:
         """Let a neighbour pay for so much more of a part in a place."""

@@ -34,7 +34,7 @@ from tailrace.plan.refine import refine, search_to_the_end
 COMPRESSION = 5
 LAYOUTS = 60_000
 """The default effort of the refinement: one or two seconds for 144 cores."""
-PLACEMENT_LAYOUTS = 1_000
+PLACEMENT_LAYOUTS = 400
 """What one step of the scaling may look at; its first way down the tree always ends."""
 
 
@@ -114,13 +114,14 @@ def rlas_fix_l(
     places: tuple[Place, ...],
     *,
     keep: Collection[str] = (),
+    layouts: int = LAYOUTS,
 ) -> Plan:
     """RLAS that takes every record to come from as far away as possible (the paper's fix(L))."""
     ways_ = [machine.same_socket, *machine.other_socket]
     if len(machine.nodes) > 1:
         ways_.append(machine.other_node)
     farthest = max(ways_, key=lambda way: way.send_ns(100) + way.receive_ns(100))
-    plan = rlas(graph, profile, _everywhere(machine, farthest), places, keep=keep)
+    plan = rlas(graph, profile, _everywhere(machine, farthest), places, keep=keep, layouts=layouts)
     return replace(plan, scheduler="rlas fix l")
 
 
@@ -131,9 +132,10 @@ def rlas_fix_u(
     places: tuple[Place, ...],
     *,
     keep: Collection[str] = (),
+    layouts: int = LAYOUTS,
 ) -> Plan:
     """RLAS that takes fetching to be free (the paper's fix(U))."""
-    plan = rlas(graph, profile, _everywhere(machine, FREE), places, keep=keep)
+    plan = rlas(graph, profile, _everywhere(machine, FREE), places, keep=keep, layouts=layouts)
     return replace(plan, scheduler="rlas fix u")
 
 

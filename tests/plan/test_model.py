@@ -1,12 +1,13 @@
-"""The model against examples computed by hand, and the figures of BriskStream's table 3."""
+"""The model against examples computed by hand."""
 
+from dataclasses import replace
 from math import inf, isinf
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.graph.model import MAIN, Graph, Rule
+from tailrace.graph.model import DEAD_LETTERS, MAIN, Graph, Grouping, Operator, Rule, Stream
 from tailrace.plan.briskstream import word_count
 from tailrace.plan.machine import Cost, Crossing, Machine, Node, Place, Socket, cluster, server_a
 from tailrace.plan.model import Prediction, predict
@@ -80,7 +81,7 @@ def test_an_external_rate_below_the_capacity_is_what_goes_through() -> None:
         (4, 1612.8 + 3 * 548.0, 612.3 + 548.0),
     ],
 )
-def test_time_per_record_by_distance_as_in_table_3(
+def test_time_per_record_grows_with_the_distance_by_formula_2(
     socket: int, splitter_ns: float, counter_ns: float
 ) -> None:
     """Local times are the paper's; a fetch is formula 2 with the latencies of table 2."""
@@ -106,6 +107,17 @@ def test_an_instance_that_is_near_some_of_its_producers_pays_for_the_others() ->
     wider = graph([("a", "b", Rule.SHUFFLE)], {"a": 2})
     found = predict(wider, placed(wider, TWO, 0, 1, 1), TIMES, machine)
     assert found.busy[2] / found.rates[2] * 1e9 == pytest.approx(250)
+
+
+def test_a_sink_whose_dead_letters_are_read_is_still_a_sink() -> None:
+    read = replace(
+        LINE,
+        operators=(*LINE.operators, Operator("dead", None)),
+        streams=(*LINE.streams, Stream("b", "dead", Grouping(Rule.SHUFFLE), DEAD_LETTERS)),
+    )
+    times = profile({"a": 100, "b": 200, "dead": 100})
+    found = predict(read, placed(read, ROOMY, 0, 0, 0), times, ONE)
+    assert found.throughput == pytest.approx(5e6)
 
 
 def test_selectivity_multiplies_along_the_stream() -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tailrace.graph.expand import Chain, chains
-from tailrace.graph.model import Graph, Rule, Stream
+from tailrace.graph.model import DEAD_LETTERS, Graph, Rule, Stream
 from tailrace.plan.machine import Jumbo, Machine, Place
 from tailrace.plan.plan import Plan, apply
 from tailrace.plan.profile import Profile, origin
@@ -194,7 +194,7 @@ def reaction(graph: Graph, profile: Profile, chain: Chain, entering: Stream | No
         cpu_ns += rate * work.execute_ns
         memory_bytes += rate * work.memory_bytes
         leaving = graph.out_of(name)
-        if not leaving:
+        if all(stream.output == DEAD_LETTERS for stream in leaving):
             sunk += rate
         for stream in leaving:
             records = rate * work.records(stream.output)

@@ -71,13 +71,19 @@ def all_counts(sizes: Sequence[int], places: int) -> Iterator[list[list[int]]]:
         yield [list(row) for row in counts]
 
 
-SPREADING = (Rule.SHUFFLE, Rule.KEY, Rule.PARTIAL_KEY, Rule.ALL, Rule.LOCAL_OR_SHUFFLE, Rule.GLOBAL)
+RULES = (
+    Rule.SHUFFLE,
+    Rule.KEY,
+    Rule.PARTIAL_KEY,
+    Rule.ALL,
+    Rule.LOCAL_OR_SHUFFLE,
+    Rule.GLOBAL,
+    Rule.FORWARD,
+)
 
 
 @st.composite
-def graphs(
-    draw: st.DrawFn, most: int = 4, rules: Sequence[Rule] = SPREADING
-) -> tuple[Graph, Profile]:
+def graphs(draw: st.DrawFn, most: int = 4, rules: Sequence[Rule] = RULES) -> tuple[Graph, Profile]:
     """A connected DAG of two to `most` operators with times, sizes and selectivities."""
     count = draw(st.integers(2, most))
     names = "abcdef"[:count]

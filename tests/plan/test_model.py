@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tailrace.graph.expand import chains
 from tailrace.graph.model import DEAD_LETTERS, MAIN, Graph, Grouping, Operator, Rule, Stream
 from tailrace.plan.briskstream import word_count
 from tailrace.plan.machine import Cost, Crossing, Machine, Node, Place, Socket, cluster, server_a
@@ -296,7 +297,7 @@ def test_nothing_is_over_full_and_something_is_full(
 ) -> None:
     topology, times = case
     machine, places = on
-    where = [data.draw(st.integers(0, len(places) - 1)) for _ in topology.operators]
+    where = [data.draw(st.integers(0, len(places) - 1)) for _ in chains(topology)]
     found = predict(topology, placed(topology, places, *where), times, machine)
     fullest = max(*found.busy, *(use.used for use in found.uses))
     assert fullest == pytest.approx(1.0)

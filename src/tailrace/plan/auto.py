@@ -47,6 +47,7 @@ def auto(
 ) -> Plan:
     """The plan with the highest predicted throughput, or the lowest latency, and why.
 
+    Throughput is what the sources emit: at the sinks, copies of a broadcast would count as gain.
     Compared are the rivals' plans, RLAS's, and RLAS's with shuffled streams fused, one after the
     other as long as that helps. Operators in `keep` stay as many as they are. After `budget_s` the
     best so far is taken; RLAS alone takes a few seconds for a hundred cores.
@@ -83,7 +84,7 @@ def auto(
 
 
 def _worth(prediction: Prediction, goal: Goal) -> float:
-    return prediction.throughput if goal == "throughput" else -prediction.latency_ms
+    return prediction.source_rate if goal == "throughput" else -prediction.latency_ms
 
 
 def _as_text(worth: float, goal: Goal) -> str:

@@ -16,11 +16,13 @@ from tailrace.graph.expand import Chain, chains
 from tailrace.graph.model import DEAD_LETTERS, Graph, Rule, Stream
 from tailrace.plan.machine import Jumbo, Machine, Place
 from tailrace.plan.plan import Plan, apply
-from tailrace.plan.profile import Profile, origin
+from tailrace.plan.profile import Profile, origin, way
 
 Counts = Sequence[Sequence[int]]
 """`counts[part][place]`: how many instances of a part run there."""
 Matrix = tuple[tuple[float, ...], ...]
+UNDEALT = (Rule.ALL, Rule.GLOBAL, Rule.FORWARD)
+"""Rules by which all records of a poll go to the same receivers."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +57,8 @@ class Edge:
     rule: Rule
     reaction: Reaction
     record_bytes: float
-    send_ns: Matrix
-    receive_ns: Matrix
-    """By the sender's and the receiver's place."""
+    jumbo: Jumbo | None = None
+    """How records travel, if the profile says it."""
     deal_ns: float = 0.0
     """What the sender pays on top to pick the receiver, if there are several."""
 
@@ -173,6 +174,23 @@ class Flow:
             return float(sizes[edge.receiver])
         return self.fraction(edge.receiver, sizes)
 
+    def carrying_ns(self, edge: Edge, sizes: Sequence[int]) -> tuple[Matrix, Matrix]:
+        """What a record costs its sender and its receiver, by their places.
+
+        The more receivers a stream is dealt to, the fewer records share a message.
+        """
+        jumbo = edge.jumbo
+        if jumbo is not None and edge.rule not in UNDEALT:
+            jumbo = jumbo.among(sum(sizes[k] for k in self.siblings[edge.receiver]))
+        key = (edge.record_bytes, jumbo)
+        if key not in self._carrying:
+            self._carrying[key] = _crossing_costs(self.machine, self.places, *key)
+        return self._carrying[key]
+
+    @cached_property
+    def _carrying(self) -> dict[tuple[float, Jumbo | None], tuple[Matrix, Matrix]]:
+        return {}
+
     def dealing_ns(self, edge: Edge, sizes: Sequence[int]) -> float:
         """What picking the receiver of a record costs the sender."""
         receivers = sum(sizes[k] for k in self.siblings[edge.receiver])
@@ -232,14 +250,11 @@ def flow_of(graph: Graph, profile: Profile, machine: Machine, places: Sequence[P
         parts_of.append(list(range(len(parts), len(parts) + len(cuts))))
         parts += [Part(c, cut, source) for cut in cuts]
 
-    costs: dict[tuple[float, Jumbo | None], tuple[Matrix, Matrix]] = {}
     edges = []
     for stream in outer:
         target = chained[chain_of[stream.target]]
         size = profile.of(stream.source).bytes_of(stream.output)
-        jumbo = profile.of(stream.source).jumbos.get(stream.output)
-        if (size, jumbo) not in costs:
-            costs[size, jumbo] = _crossing_costs(machine, places, size, jumbo)
+        jumbo = profile.of(stream.source).jumbos.get(way(stream))
         for a in parts_of[chain_of[stream.source]]:
             receivers = parts_of[chain_of[stream.target]]
             if stream.grouping.rule is Rule.GLOBAL:
@@ -255,8 +270,8 @@ def flow_of(graph: Graph, profile: Profile, machine: Machine, places: Sequence[P
                     stream.grouping.rule,
                     reaction(graph, profile, target, stream),
                     size,
-                    *costs[size, jumbo],
-                    profile.of(stream.source).deal_ns.get(stream.target, 0.0),
+                    jumbo,
+                    profile.of(stream.source).deal_ns.get(way(stream), 0.0),
                 )
                 for b in receivers
             ]

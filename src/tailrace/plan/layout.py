@@ -62,8 +62,9 @@ class Layout:
         for edge, rate in zip(flow.edges, rates, strict=True):
             if rate and not self._loose[edge.sender] and not self._loose[edge.receiver]:
                 size = rate * edge.record_bytes
-                receive = _scaled(edge.receive_ns, rate * NS)
-                send = _scaled(tuple(zip(*edge.send_ns, strict=True)), rate * NS)
+                send_ns, receive_ns = flow.carrying_ns(edge, self.sizes)
+                receive = _scaled(receive_ns, rate * NS)
+                send = _scaled(tuple(zip(*send_ns, strict=True)), rate * NS)
                 self._forward[edge.sender].append((edge.receiver, receive, size))
                 self._backward[edge.receiver].append((edge.sender, send, size))
         # Bytes per source record that a part gets from, and sends to, each place.

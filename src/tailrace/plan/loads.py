@@ -94,18 +94,19 @@ def loads(
                 for key, records in reaction.out.items():
                     leaving.setdefault(key, [0.0] * len(flow.places))[p] += rate * records
         for e in flow.into[k]:
-            receive_ns = flow.edges[e].receive_ns
+            _, receive_ns = flow.carrying_ns(flow.edges[e], sizes)
             for (p, q), rate in ways[e].items():
                 cpu[q] += rate * receive_ns[p][q] * NS
         for e in flow.out_of[k]:
             edge = flow.edges[e]
             out = leaving.get((edge.stream.source, edge.stream.output))
             dealing_ns = flow.dealing_ns(edge, sizes)
+            send_ns, _ = flow.carrying_ns(edge, sizes)
             for p in places:
                 if out and out[p]:
                     for q, share in _receivers(flow, e, p, counts, sizes).items():
                         ways[e][p, q] = out[p] * share
-                        cpu[p] += out[p] * share * (edge.send_ns[p][q] + dealing_ns) * NS
+                        cpu[p] += out[p] * share * (send_ns[p][q] + dealing_ns) * NS
         if capped is not None:
             _cap(flow, k, row, cpu, ways, capped[k])
         found.part.append(cpu)

@@ -96,6 +96,8 @@ class Socket:
 
     cores: tuple[int, ...]
     memory_bytes_per_s: float = inf
+    cache_bytes: tuple[int, ...] = ()
+    """What a core can use of data caches, the nearest level first. Told, not part of the model."""
 
 
 @dataclass(frozen=True)
@@ -220,7 +222,11 @@ def machine_from_json(saved: Mapping[str, Any]) -> Machine:
             Node(
                 node["name"],
                 tuple(
-                    Socket(tuple(socket["cores"]), limit(socket["memory_bytes_per_s"]))
+                    Socket(
+                        tuple(socket["cores"]),
+                        limit(socket["memory_bytes_per_s"]),
+                        tuple(socket.get("cache_bytes", ())),
+                    )
                     for socket in node["sockets"]
                 ),
                 tuple(tuple(row) for row in node["distances"]),

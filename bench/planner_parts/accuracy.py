@@ -126,7 +126,7 @@ def accuracy(
         measured_profile = profile(graph, sample=400_000, seconds=seconds, run_sinks=True)
         for name, plan in list(plans_for(graph, places).items())[: 3 if quick else None]:
             prediction = predict(graph, plan, measured_profile, machine)
-            times_s = (0.5, 0.8) if quick else (1.5, 4.0)
+            times_s = (0.4, 0.6) if quick else (1.5, 4.0)
             rate, cpu = measure(spark, graph, plan, *times_s)
             found.append(Comparison(app, name, prediction.source_rate, rate, cpu))
     return found
@@ -148,6 +148,7 @@ def summary(found: list[Comparison]) -> dict[str, Any]:
             "mean_error": round(mean(abs(one.error) for one in of), 3),
             "errors": {one.plan: round(one.error, 3) for one in of},
             "ranked_rightly": f"{sum(pairs)} of {len(pairs)} pairs",
+            "busiest_worker_cpu": {one.plan: max(one.worker_cpu) for one in of},
             "chosen_over_best": round(chosen.measured / best.measured, 3),
             "plans": [asdict(one) for one in of],
         }

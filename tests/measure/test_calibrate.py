@@ -11,7 +11,7 @@ from tailrace.measure import pair
 from tailrace.measure.calibrate import cache_path, calibrate, this_machine
 from tailrace.measure.codec import CodecTimes
 from tailrace.measure.detect import detect
-from tailrace.measure.pair import ACROSS, ALONE, FUSED, LOCAL, Trial, run_pair
+from tailrace.measure.pair import ACROSS, ALONE, FUSED, LOCAL, Trial, _middle, run_pair
 from tailrace.plan.machine import Cost, Machine, cluster
 
 
@@ -65,6 +65,27 @@ def test_the_file_of_an_earlier_call_is_used(tmp_path: Path, counted: Counted) -
     first = this_machine(path)
     assert this_machine(path) == first == Machine.load(path)
     assert counted.calls == 1
+
+
+def test_the_file_is_whole_or_not_there(
+    tmp_path: Path, counted: Counted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "machine.json"
+    first = this_machine(path)
+
+    def half(self: Machine, to: Path | str) -> None:
+        Path(to).write_text("{")
+        raise OSError("no space left")
+
+    monkeypatch.setattr(Machine, "save", half)
+    with pytest.raises(OSError, match="no space"):
+        this_machine(path, fresh=True)
+    assert Machine.load(path) == first
+
+
+def test_a_trial_that_was_never_timed_says_so() -> None:
+    with pytest.raises(RuntimeError, match="less busy"):
+        _middle(Trial(ACROSS, 32, 16), [])
 
 
 def test_it_is_measured_again_when_asked_for(tmp_path: Path, counted: Counted) -> None:

@@ -101,6 +101,22 @@ def test_a_kernel_without_numa_has_one_socket(tmp_path: Path) -> None:
     assert cores_of(tmp_path, {0, 1, 2}) == [(0, 1, 2)]
 
 
+def test_data_caches_are_told_by_level(saved: Save) -> None:
+    caches = {
+        "index0": ("1", "Data", "48K"),
+        "index1": ("1", "Instruction", "32K"),
+        "index2": ("2", "Unified", "2048K"),
+        "index3": ("3", "Unified", "30M"),
+    }
+    files = {
+        f"cpu/cpu0/cache/{index}/{name}": f"{value}\n"
+        for index, values in caches.items()
+        for name, value in zip(("level", "type", "size"), values, strict=True)
+    }
+    (socket,) = detect(saved({**SMALL, **files}), {0, 1}).nodes[0].sockets
+    assert socket.cache_bytes == (48 << 10, 2 << 20, 30 << 20)
+
+
 def test_this_machine_can_be_detected() -> None:
     assert detect().cores >= 1
 

@@ -107,8 +107,8 @@ def test_dealing_to_several_receivers_is_told_apart() -> None:
     slow_key.map(lambda n: n, name="dear", parallelism=2).sink(print)
     stream.shuffle().map(lambda n: n, name="cheap", parallelism=2).sink(print, name="other")
     source = profile(topology).of("numbers")
-    assert source.deal_ns.keys() == {"dear"}
-    assert source.deal_ns["dear"] > 5 * source.work.execute_ns
+    assert source.deal_ns.keys() == {"numbers -> dear"}
+    assert source.deal_ns["numbers -> dear"] > 5 * source.work.execute_ns
 
 
 def test_sizes_and_jumbos_are_those_that_would_travel() -> None:
@@ -117,7 +117,7 @@ def test_sizes_and_jumbos_are_those_that_would_travel() -> None:
     texts.key_by().map(lambda text: text, name="copy", parallelism=2).sink(print)
     found = profile(topology).of("texts")
     assert 100 <= found.record_bytes["main"] < 110
-    jumbo = found.jumbos["main"]
+    jumbo = found.jumbos["texts -> copy"]
     assert jumbo.encode_ns > 0
     assert jumbo.records == 256  # all have one key
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from tailrace.graph.model import MAIN, Graph, Grouping, Operator, Rule, Stream
 from tailrace.plan.flow import Flow
+from tailrace.plan.loads import loads, resource_uses, source_rates
 from tailrace.plan.machine import Cost, Crossing, Machine, Node, Place, Socket
-from tailrace.plan.model import loads, resource_uses, source_rates
 from tailrace.plan.plan import Plan, plan_for
 from tailrace.plan.profile import OperatorProfile, Profile, Work
 
@@ -71,13 +71,19 @@ def all_counts(sizes: Sequence[int], places: int) -> Iterator[list[list[int]]]:
         yield [list(row) for row in counts]
 
 
-SPREADING = (Rule.SHUFFLE, Rule.KEY, Rule.PARTIAL_KEY, Rule.ALL, Rule.LOCAL_OR_SHUFFLE, Rule.GLOBAL)
+RULES = (
+    Rule.SHUFFLE,
+    Rule.KEY,
+    Rule.PARTIAL_KEY,
+    Rule.ALL,
+    Rule.LOCAL_OR_SHUFFLE,
+    Rule.GLOBAL,
+    Rule.FORWARD,
+)
 
 
 @st.composite
-def graphs(
-    draw: st.DrawFn, most: int = 4, rules: Sequence[Rule] = SPREADING
-) -> tuple[Graph, Profile]:
+def graphs(draw: st.DrawFn, most: int = 4, rules: Sequence[Rule] = RULES) -> tuple[Graph, Profile]:
     """A connected DAG of two to `most` operators with times, sizes and selectivities."""
     count = draw(st.integers(2, most))
     names = "abcdef"[:count]

@@ -41,6 +41,19 @@ def test_it_fuses_where_that_pays() -> None:
     assert plan.reason.startswith("rlas with a -> b fused: 10,000,000 records/s; others: ")
 
 
+def test_copies_of_a_broadcast_are_no_gain() -> None:
+    """Four receivers give four times as many records at the sinks, and half the rate."""
+    wide = graph([("a", "b", Rule.ALL)], {"b": 4})
+    times = profile({"a": 100, "b": 100})
+    machine = cluster(1, cores=8, same_socket=Crossing(Cost(record_ns=25)))
+    places = machine.workers()
+    plan = auto(wide, times, machine, places)
+    best = predict(wide, plan, times, machine).source_rate
+    for make in (rlas, round_robin):
+        assert best >= predict(wide, make(wide, times, machine, places), times, machine).source_rate
+    assert f"{best:,.0f} records/s" in plan.reason
+
+
 def test_what_is_kept_forbids_fusion_and_growth() -> None:
     line = graph([("a", "b", Rule.SHUFFLE)], {"b": 2})
     plan = auto(line, profile({"a": 100, "b": 100}), DEAR, DEAR.workers(), keep=["a", "b"])

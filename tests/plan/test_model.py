@@ -1,12 +1,14 @@
-"""The model against examples computed by hand, and the figures of BriskStream's table 3."""
+"""The model against examples computed by hand."""
 
+from dataclasses import replace
 from math import inf, isinf
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.graph.model import MAIN, Graph, Rule
+from tailrace.graph.expand import chains
+from tailrace.graph.model import DEAD_LETTERS, MAIN, Graph, Grouping, Operator, Rule, Stream
 from tailrace.plan.briskstream import word_count
 from tailrace.plan.machine import Cost, Crossing, Machine, Node, Place, Socket, cluster, server_a
 from tailrace.plan.model import Prediction, predict
@@ -80,7 +82,7 @@ def test_an_external_rate_below_the_capacity_is_what_goes_through() -> None:
         (4, 1612.8 + 3 * 548.0, 612.3 + 548.0),
     ],
 )
-def test_time_per_record_by_distance_as_in_table_3(
+def test_time_per_record_grows_with_the_distance_by_formula_2(
     socket: int, splitter_ns: float, counter_ns: float
 ) -> None:
     """Local times are the paper's; a fetch is formula 2 with the latencies of table 2."""
@@ -106,6 +108,17 @@ def test_an_instance_that_is_near_some_of_its_producers_pays_for_the_others() ->
     wider = graph([("a", "b", Rule.SHUFFLE)], {"a": 2})
     found = predict(wider, placed(wider, TWO, 0, 1, 1), TIMES, machine)
     assert found.busy[2] / found.rates[2] * 1e9 == pytest.approx(250)
+
+
+def test_a_sink_whose_dead_letters_are_read_is_still_a_sink() -> None:
+    read = replace(
+        LINE,
+        operators=(*LINE.operators, Operator("dead", None)),
+        streams=(*LINE.streams, Stream("b", "dead", Grouping(Rule.SHUFFLE), DEAD_LETTERS)),
+    )
+    times = profile({"a": 100, "b": 200, "dead": 100})
+    found = predict(read, placed(read, ROOMY, 0, 0, 0), times, ONE)
+    assert found.throughput == pytest.approx(5e6)
 
 
 def test_selectivity_multiplies_along_the_stream() -> None:
@@ -150,6 +163,45 @@ def test_over_supply_is_shared_in_proportion() -> None:
     found = predict(two, placed(two, (Place(0, 0, 8),), 0, 0, 0, 0), times, cluster(1, cores=8))
     assert found.oversupply == pytest.approx({"a": 1, "b": 1, "c": 3, "d": 100 / 150})
     assert found.throughput == pytest.approx(1 / 150e-9)
+
+
+def test_a_slow_source_does_not_hold_back_a_fast_one() -> None:
+    two = graph([("a", "c", Rule.SHUFFLE), ("b", "c", Rule.SHUFFLE)])
+    plan = placed(two, ROOMY, 0, 0, 0)
+    found = predict(two, plan, profile({"a": 100, "b": 1000, "c": 10}), ONE)
+    assert found.source_rates == pytest.approx({"a": 1e7, "b": 1e6})
+    assert found.throughput == pytest.approx(1.1e7)
+    # When c is the limit it takes of both, in proportion to what comes.
+    found = predict(two, plan, profile({"a": 100, "b": 1000, "c": 200}), ONE)
+    assert found.throughput == pytest.approx(5e6)
+    assert limit(found) == ("instance", (2,))
+
+
+def test_pipelines_that_share_nothing_do_not_know_of_each_other() -> None:
+    two = graph([("a", "b", Rule.SHUFFLE), ("c", "d", Rule.SHUFFLE)])
+    times = profile({"a": 50, "b": 100, "c": 100, "d": 10_000})
+    found = predict(two, placed(two, ROOMY, 0, 0, 0, 0), times, ONE)
+    assert found.source_rates == pytest.approx({"a": 1e7, "c": 1e5})
+    assert found.busy == pytest.approx((0.5, 0.01, 1.0, 1.0))
+    assert found.oversupply == pytest.approx({"a": 1.0, "b": 2.0, "c": 1.0, "d": 100.0})
+    # On one core they share it in proportion to what each could do.
+    found = predict(two, placed(two, [Place(0, 0)], 0, 0, 0, 0), times, ONE)
+    assert found.source_rates["a"] == pytest.approx(100 * found.source_rates["c"])
+    assert found.uses[0].used == pytest.approx(1.0)
+
+
+def test_a_source_below_its_external_rate_leaves_others_at_theirs() -> None:
+    two = graph([("a", "b", Rule.SHUFFLE), ("c", "d", Rule.SHUFFLE)])
+    plan = placed(two, ROOMY, 0, 0, 0, 0)
+    found = predict(two, plan, profile(dict.fromkeys("abcd", 100)), ONE, {"a": 4e7, "c": 2e6})
+    assert found.source_rates == pytest.approx({"a": 1e7, "c": 2e6})
+
+
+def test_a_link_can_be_all_that_limits() -> None:
+    machine = cluster(2, cores=1, link_bits_per_s=64e6)
+    found = predict(LINE, placed(LINE, machine.workers(), 0, 1), profile({"a": 0, "b": 0}), machine)
+    assert found.source_rate == pytest.approx(8e6 / 64)
+    assert found.bottleneck.what == "link"
 
 
 def test_external_rates_can_differ_by_source() -> None:
@@ -245,7 +297,7 @@ def test_nothing_is_over_full_and_something_is_full(
 ) -> None:
     topology, times = case
     machine, places = on
-    where = [data.draw(st.integers(0, len(places) - 1)) for _ in topology.operators]
+    where = [data.draw(st.integers(0, len(places) - 1)) for _ in chains(topology)]
     found = predict(topology, placed(topology, places, *where), times, machine)
     fullest = max(*found.busy, *(use.used for use in found.uses))
     assert fullest == pytest.approx(1.0)

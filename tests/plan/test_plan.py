@@ -17,6 +17,8 @@ from tailrace.plan.plan import (
     bound_to_cores,
     check,
     plan_for,
+    plan_from_json,
+    plan_to_json,
     with_parallelism,
 )
 
@@ -106,7 +108,8 @@ def test_a_plan_that_does_not_fit_the_graph_is_refused(
 def test_a_plan_for_other_workers_is_refused() -> None:
     with pytest.raises(PlanError, match="made for 2 workers; there are 3"):
         check(plan(), words(), [*PLACES, Place(0, 0)])
-    with pytest.raises(PlanError, match="\\[2\\] per node, there are \\[1, 1\\]"):
+    other = "its worker 1 is on node 0, socket 0 with cores: 1, the one that there is on node 1"
+    with pytest.raises(PlanError, match=other):
         check(plan(), words(), [Place(0, 0), Place(1, 0)])
 
 
@@ -128,6 +131,17 @@ def test_a_plan_comes_back_from_its_file(tmp_path: Path) -> None:
     made = plan(core_of=(3, None))
     made.save(tmp_path / "plan.json")
     assert Plan.load(tmp_path / "plan.json") == made
+
+
+def test_a_file_that_is_no_plan_is_refused_with_what_is_wrong() -> None:
+    saved = plan_to_json(plan())
+    assert plan_from_json({key: saved[key] for key in saved if key != "core_of"}) == plan()
+    with pytest.raises(PlanError, match="has no \\['chains'\\], and \\['chain'\\] mean nothing"):
+        plan_from_json({("chain" if key == "chains" else key): saved[key] for key in saved})
+    with pytest.raises(PlanError, match=r"no plan as .* 'nodes'"):
+        plan_from_json({**saved, "places": [{"nodes": 0, "socket": 0}]})
+    with pytest.raises(PlanError, match="a plan is a JSON object, not \\[1\\]"):
+        plan_from_json([1])  # type: ignore[arg-type]
 
 
 def test_workers_are_bound_to_cores_of_their_socket_while_there_are_enough() -> None:

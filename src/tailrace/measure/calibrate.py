@@ -46,7 +46,10 @@ def this_machine(path: Path | str | None = None, *, fresh: bool = False) -> Mach
             return saved
     machine = calibrate(detected)
     path.parent.mkdir(parents=True, exist_ok=True)
-    machine.save(path)
+    # Others may read it, or write it, at the same time.
+    whole = path.with_name(f"{path.name}.{os.getpid()}")
+    machine.save(whole)
+    whole.replace(path)
     return machine
 
 

@@ -18,9 +18,11 @@ SYSTEM = Path("/sys/devices/system")
 
 
 def detect(folder: Path | str = SYSTEM, allowed: Collection[int] | None = None) -> Machine:
-    """This machine as one node: its sockets, how far apart they are, and cores we may use.
+    """This machine as one node: its sockets and caches, how far apart they are, cores we may use.
 
-    Costs and bandwidths are left free; `calibrate` measures the costs. `folder` is where the system
+    Costs and bandwidths are left free; `calibrate` measures the costs, and nothing the bandwidths:
+    a Python worker is far from filling a memory or a channel, and who knows them can write them
+    into the saved machine. `folder` is where the system
     says it, `allowed` the cores of our affinity mask.
     """
     folder = Path(folder)
@@ -30,7 +32,8 @@ def detect(folder: Path | str = SYSTEM, allowed: Collection[int] | None = None) 
     for number, cores in _sockets(folder, allowed):
         usable = sorted(first_threads & cores)
         if usable:
-            found.append((number, Socket(tuple(usable))))
+            caches = _caches(folder, usable[0])
+            found.append((number, Socket(tuple(usable), cache_bytes=caches)))
     raw = {number: _distances(folder, number) for number, _ in found}
     numbers = [number for number, _ in found]
     order = _numa_order(folder)
@@ -72,6 +75,22 @@ def _distances(folder: Path, number: int) -> list[int]:
 def _threads(folder: Path, core: int) -> set[int]:
     path = folder / f"cpu/cpu{core}/topology/thread_siblings_list"
     return numbers_in(path.read_text()) if path.exists() else {core}
+
+
+def _caches(folder: Path, core: int) -> tuple[int, ...]:
+    """Sizes of a core's data caches by level; empty if the system does not say."""
+    sizes: dict[int, int] = {}
+    for index in (folder / f"cpu/cpu{core}/cache").glob("index*"):
+        if (index / "size").exists() and (index / "type").read_text().strip() != "Instruction":
+            sizes[int((index / "level").read_text())] = _bytes_in((index / "size").read_text())
+    return tuple(sizes[level] for level in sorted(sizes))
+
+
+def _bytes_in(text: str) -> int:
+    """A size as the kernel writes it: 32K, 8M."""
+    text = text.strip()
+    unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:], 1)
+    return int(text.rstrip("KMG")) * unit
 
 
 def numbers_in(text: str) -> set[int]:

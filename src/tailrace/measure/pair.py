@@ -211,9 +211,18 @@ def run_pair(
         raise RuntimeError(f"the calibration failed: {coordinator.roster.reason}")
     sender, receiver = map(json.loads, told)
     return [
-        (median(sent), median(received) if trial.way == ACROSS else 0.0)
+        (_middle(trial, sent), _middle(trial, received) if trial.way == ACROSS else 0.0)
         for trial, sent, received in zip(trials, sender, receiver, strict=True)
     ]
+
+
+def _middle(trial: Trial, costs_ns: Sequence[float]) -> float:
+    if not costs_ns:
+        raise RuntimeError(
+            f"the calibration failed: {trial} was over before {_TOGETHER} jumbos were timed."
+            " Try again when the machine is less busy"
+        )
+    return median(costs_ns)
 
 
 def main() -> None:

@@ -20,9 +20,9 @@ from typing import Protocol
 from tailrace.graph.model import Graph, Operator, Rule, Stream
 from tailrace.graph.validate import order
 from tailrace.measure.codec import CodecTimes
-from tailrace.measure.station import DEALT, RECEIVERS, Batch, Carried, Station, Stopwatch, Timed
-from tailrace.plan.machine import Jumbo
-from tailrace.plan.profile import DEFAULT_RECORD_BYTES, OperatorProfile, Profile, Work, origin
+from tailrace.measure.station import DEALT, Batch, Carried, Station, Stopwatch, Timed
+from tailrace.plan.machine import PROFILED_RECEIVERS, Jumbo
+from tailrace.plan.profile import DEFAULT_RECORD_BYTES, OperatorProfile, Profile, Work, origin, way
 from tailrace.runtime.garbage import collected_rarely
 
 PERCENTILES = (5, 25, 50, 75, 95, 99)
@@ -179,7 +179,7 @@ def _operator_profile(
         by_input,
         _jumbos(leaving, station.carried, coded),
         {
-            stream.target: round(median(carried.deal_ns), 1)
+            way(stream): round(median(carried.deal_ns), 1)
             for stream, carried in zip(leaving, station.carried, strict=True)
             if carried.deal_ns
         },
@@ -273,11 +273,11 @@ def _jumbos(
     found: dict[str, Jumbo] = {}
     for stream, one in zip(leaving, carried, strict=True):
         times = coded.get(stream.output)
-        if times is None or stream.output in found:
+        if times is None or not one.parts:
             continue
         whole = stream.grouping.rule in (*DEALT, Rule.ALL, Rule.GLOBAL)
-        records = one.records / one.parts / (1 if whole else RECEIVERS)
-        found[stream.output] = Jumbo(
+        records = one.records / one.parts / (1 if whole else PROFILED_RECEIVERS)
+        found[way(stream)] = Jumbo(
             round(times.encode_ns, 1), round(times.decode_ns, 1), round(max(records, 1.0), 1)
         )
     return found

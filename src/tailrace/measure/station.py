@@ -19,6 +19,7 @@ from typing import Any
 from tailrace.graph.model import Graph, Grouping, Operator, Record, Rule, Stream
 from tailrace.graph.wiring import wire
 from tailrace.measure.codec import CodecTimes, measure_codec
+from tailrace.plan.machine import PROFILED_RECEIVERS
 from tailrace.runtime.core import Core, Limits
 from tailrace.runtime.outlet import WATERMARK, Item, Marker, Outlet
 from tailrace.runtime.router import Router
@@ -26,8 +27,6 @@ from tailrace.runtime.source import Sink, SinkLogic, SourceLogic
 from tailrace.transport.codec import CodecError
 
 DEALT = (Rule.KEY, Rule.PARTIAL_KEY, Rule.CUSTOM)
-RECEIVERS = 2
-"""That dealt streams are dealt to."""
 _LIMITS = Limits(window_records=sys.maxsize, gathered_records=sys.maxsize)
 _FROM, _TO = "\0from", "\0to"
 """Names of stubs; nobody calls an operator so."""
@@ -298,7 +297,7 @@ def _router(stream: Stream) -> Router | None:
         return None
     full: set[Outlet] = set()
     limits = Limits(gathered_records=sys.maxsize)
-    outlets = [Outlet(link, 0, limits, full) for link in range(RECEIVERS)]
+    outlets = [Outlet(link, 0, limits, full) for link in range(PROFILED_RECEIVERS)]
     return Router(stream.grouping, outlets, [], 0, lambda: 0, lambda outlet: None, stream)
 
 

@@ -11,8 +11,9 @@ from typing import Literal
 from tailrace.graph.model import Graph, Grouping, Rule, Stream
 from tailrace.plan.consolidate import consolidate
 from tailrace.plan.first_fit import first_fit
+from tailrace.plan.loads import ExternalRate
 from tailrace.plan.machine import Machine, Place
-from tailrace.plan.model import ExternalRate, Prediction, predict
+from tailrace.plan.model import Prediction, predict
 from tailrace.plan.plan import Plan, with_parallelism
 from tailrace.plan.profile import Profile
 from tailrace.plan.resource_aware import resource_aware
@@ -46,6 +47,7 @@ def auto(
 ) -> Plan:
     """The plan with the highest predicted throughput, or the lowest latency, and why.
 
+    Throughput is what the sources emit: at the sinks, copies of a broadcast would count as gain.
     Compared are the rivals' plans, RLAS's, and RLAS's with shuffled streams fused, one after the
     other as long as that helps. Operators in `keep` stay as many as they are. After `budget_s` the
     best so far is taken; RLAS alone takes a few seconds for a hundred cores.
@@ -82,7 +84,7 @@ def auto(
 
 
 def _worth(prediction: Prediction, goal: Goal) -> float:
-    return prediction.throughput if goal == "throughput" else -prediction.latency_ms
+    return prediction.source_rate if goal == "throughput" else -prediction.latency_ms
 
 
 def _as_text(worth: float, goal: Goal) -> str:

@@ -1,11 +1,16 @@
 """BriskStream's algorithm 2: placing given numbers of instances by branch and bound.
 
-Its three heuristics: decisions are about pairs of producer and consumer that run together; an
-operator whose producers are all placed goes where it does best (ties to the fullest place, equal
-places only once); several instances of an operator are placed as one block. Beyond the paper,
-instances of an operator are never told apart, the bound is tighter (`Layout.bound`), the most
-promising child comes first, and `exact` goes without the first two heuristics: it branches to
-every place and then proves its result.
+Its three heuristics: decisions are about pairs of producer and consumer that run together; a pair
+whose producers are all placed goes where it does best (ties to the fullest place), any other pair
+every way that differs (equal places only once); several instances of an operator are placed as one
+block.
+
+Beyond the paper: instances of an operator are never told apart, and placements that several ways
+lead to are looked at once. The bound is tighter (`Layout.bound`). Two greedy dives come first,
+one with smaller blocks, so that there is a solution to beat whatever the effort; then the tree is
+searched depth first, best child first, with at first few and then more steps to other children than
+the best, so that what effort there is does not all go to the leaves of the first way down. `exact`
+goes without the first two heuristics: it branches to every place and then proves its result.
 """
 
 from __future__ import annotations
@@ -22,11 +27,16 @@ CLOSE = 1 - 1e-9
 MOST_BLOCKS = 300
 Step = tuple[int, int, int]
 """Part, place, instances."""
+Child = tuple[float, float, list[Step]]
+"""Its bound, the room that it leaves in its last place, and how it is made."""
 
 
 @dataclass
 class Effort:
-    """How many layouts may still be looked at. `late` may end it earlier, by the clock."""
+    """How many layouts may still be looked at. `late` may end it earlier, by the clock.
+
+    Greedy ways down to a first solution are not counted.
+    """
 
     left: int
     late: Callable[[], bool] = lambda: False
@@ -60,6 +70,9 @@ class Search:
         self.effort = effort
         self.solution = solution
         self.exact = exact
+        self.most_children = 0
+        """Of the nodes looked at so far."""
+        self._seen: dict[tuple[tuple[int, ...], ...], float] = {}
         self._twins = twins(layout.flow)
         self._consumers = [
             sorted({layout.flow.edges[e].receiver for e in layout.flow.out_of[k]})
@@ -71,65 +84,128 @@ class Search:
 
     def run(self) -> bool:
         """Search; True when no better placement of this kind exists."""
-        return self._explore([0] * len(self.layout.parts))
+        if self.exact:
+            return self._explore(self._nowhere(), inf)
+        self._dive()
+        coarse = self.compression
+        if coarse > 1 and self.effort.left > 0:
+            self.compression = coarse // 2
+            self._dive()
+            self.compression = coarse
+        slips = 1
+        while not (finished := self._explore(self._nowhere(), slips)) and self.effort.left > 0:
+            self._seen.clear()
+            slips *= 2
+        return finished
 
-    def _explore(self, lowest: list[int]) -> bool:
+    def _nowhere(self) -> list[int]:
+        return [0] * len(self.layout.parts)
+
+    def _dive(self) -> None:
+        """Each block where it does best, once down to a solution."""
+        layout = self.layout
+        done: list[Step] = []
+        for k in layout.parts:
+            while layout.missing[k]:
+                size = self._block(k)
+                best = min(self._rate([(k, place, size)]) for place in self._distinct(k, 0))
+                self._do(best[2])
+                done += best[2]
+        self._keep_if_better()
+        self._undo(done)
+
+    def _keep_if_better(self) -> None:
+        fullest = self.layout.fullest()
+        if fullest < self.solution.fullest * CLOSE:
+            self.solution.fullest = fullest
+            self.solution.counts = self.layout.copy_counts()
+
+    def _explore(self, lowest: list[int], slips: float) -> bool:
+        """Go down from here; `slips` times a child that is not the best of its parent's."""
         layout = self.layout
         k = next((k for k in layout.parts if layout.missing[k]), None)
         if k is None:
-            fullest = layout.fullest()
-            if fullest < self.solution.fullest * CLOSE:
-                self.solution.fullest = fullest
-                self.solution.counts = layout.copy_counts()
+            self._keep_if_better()
             return True
-        # Without any solution the first dive goes on to its end, whatever it takes.
-        if not self.effort.spend(len(layout.places)) and self.solution.counts is not None:
+        if self.effort.left <= 0:
             return False
         finished = True
-        for _, _, steps in self._branch(k, lowest[k]):
+        children = self._alone(k, lowest[k]) if self.exact else self._branch(k)
+        self.most_children = max(self.most_children, len(children))
+        for nth, child in enumerate(children):
+            if not self._may_win(child):
+                break
+            left = slips - (nth > 0)
+            if left < 0:
+                return False
+            steps = child[2]
             self._do(steps)
-            if layout.bound() < self.solution.fullest * CLOSE:
+            if self.exact or self._is_new(left):
                 kept = lowest[k]
                 lowest[k] = steps[0][1]
-                finished = self._explore(lowest) and finished
+                finished = self._explore(lowest, left) and finished
                 lowest[k] = kept
             self._undo(steps)
         return finished
 
-    def _branch(self, k: int, lowest: int) -> list[tuple[float, float, list[Step]]]:
-        """The children to look at, the best first: (bound, room left, steps)."""
-        size = 1 if self.exact else self._block(k)
-        choices = self._distinct(k, lowest if self.exact else 0)
-        alone = sorted(self._rate([(k, place, size)]) for place in choices)
-        if self.exact:
-            return alone
-        together = self._pair(k, size, choices)
-        if together is not None:
-            return [together]
-        if self._producers[k]:
-            return alone[:1]
-        return [child for child in alone if child[0] < self.solution.fullest * CLOSE]
+    def _is_new(self, slips: float) -> bool:
+        """Whether no other way with as many slips left led to the same counts."""
+        counts = tuple(map(tuple, self.layout.counts))
+        if self._seen.get(counts, -1) >= slips:
+            return False
+        self._seen[counts] = slips
+        return True
 
-    def _pair(
-        self, k: int, size: int, choices: list[int]
-    ) -> tuple[float, float, list[Step]] | None:
-        """With the last block of k placed, a consumer may be ready: the best way for the two."""
-        layout = self.layout
-        if layout.missing[k] > size:
-            return None
+    def _alone(self, k: int, lowest: int) -> list[Child]:
+        """Every place for one more instance."""
+        places = self._distinct(k, lowest)
+        self.effort.spend(len(places))
+        return sorted(self._rate([(k, place, 1)]) for place in places)
+
+    def _branch(self, k: int) -> list[Child]:
+        """A child, or several, for each decision about a block of k, the best first.
+
+        k is the first part in the order of the streams that is not placed, so all before it are:
+        with one of its producers it makes a decision that best fit takes. With each of its
+        consumers it makes another one. If the consumer then has all that it fetches from, best fit
+        takes it too; otherwise each way to place the two is a child.
+        """
+        layout, size, places = self.layout, self._block(k), self._distinct(k, 0)
+        self.effort.spend(len(places))
+        alone = sorted(self._rate([(k, place, size)]) for place in places)
+        children = alone[:1] if self._producers[k] else alone
         for b in self._consumers[k]:
-            ready = all(j == k or not layout.missing[j] for j in self._producers[b])
-            if ready and layout.missing[b]:
-                block = self._block(b)
-                best = min(self._rate([(k, p, size), (b, p, block)]) for p in choices)
-                if best[0] < self.solution.fullest * CLOSE:
-                    return best
-                first = min(self._rate([(k, p, size)]) for p in choices)
-                self._do(first[2])
-                second = min(self._rate([(b, p, block)]) for p in self._distinct(b, 0))
-                self._undo(first[2])
-                return (second[0], second[1], first[2] + second[2])
-        return None
+            if not layout.missing[b]:
+                children = alone
+                continue
+            ready = layout.missing[k] == size and all(
+                j == k or not layout.missing[j] for j in self._producers[b]
+            )
+            children = children + (self._best_fit(alone, b) if ready else self._ways(alone, b))
+        return sorted(children)
+
+    def _best_fit(self, alone: list[Child], b: int) -> list[Child]:
+        """The best place for both; each its own best if they do not do well together."""
+        block = self._block(b)
+        self.effort.spend(len(alone))
+        together = min(self._rate([*steps, (b, steps[0][1], block)]) for _, _, steps in alone)
+        if self._may_win(together):
+            return [together]
+        return self._ways(alone[:1], b)[:1]
+
+    def _ways(self, alone: list[Child], b: int) -> list[Child]:
+        """Each way to place a block of b beside what is placed, the best first."""
+        block, found = self._block(b), []
+        for child in filter(self._may_win, alone):
+            self._do(child[2])
+            places = self._distinct(b, 0)
+            self._undo(child[2])
+            self.effort.spend(len(places))
+            found += [self._rate([*child[2], (b, place, block)]) for place in places]
+        return sorted(found)
+
+    def _may_win(self, child: Child) -> bool:
+        return child[0] < self.solution.fullest * CLOSE
 
     def _block(self, k: int) -> int:
         """The next block: as even as the compression allows."""
@@ -139,8 +215,9 @@ class Search:
     def _distinct(self, k: int, lowest: int) -> list[int]:
         """The places that differ for a part; of equal ones the first.
 
-        Exactly equal are twins with the same instances. Otherwise it is enough that the part costs
-        the same there and that place, socket and node have as much to do.
+        Exactly equal are twins with the same instances. Otherwise it is enough that places and
+        sockets are as big, that the part costs the same there, and that place, socket and node have
+        as much to do.
         """
         layout = self.layout
         found: dict[object, int] = {}
@@ -153,11 +230,13 @@ class Search:
             same: tuple[object, ...] = (self._twins[p], columns[p])
             if not self.exact:
                 loads = (layout.cost[k][p], layout.cpu[p], busy[place.node,])
-                same = (place.cores, *loads, busy[place.node, place.socket])
+                socket = layout.flow.machine.nodes[place.node].sockets[place.socket]
+                big = (place.cores, len(socket.cores), socket.memory_bytes_per_s)
+                same = (*big, *loads, busy[place.node, place.socket])
             found.setdefault(same, p)
         return [p for p in found.values() if p >= lowest]
 
-    def _rate(self, steps: list[Step]) -> tuple[float, float, list[Step]]:
+    def _rate(self, steps: list[Step]) -> Child:
         self._do(steps)
         bound = self.layout.bound()
         place = steps[-1][1]

@@ -44,6 +44,8 @@ from tailrace.plan.weighted import Steps, Weighted
 
 BALANCE_FACTOR = 0.1
 """A node's load may miss its share by this part of it. The paper names no value."""
+LEAST_PARENTS = 12
+"""Left to split, or twice the nodes. The paper names no value; 64 would leave SOL as it is."""
 SMALL = 24
 """Instances up to which a proof is tried."""
 PROOF_STEPS = 200_000
@@ -120,7 +122,7 @@ class _Search:
         ]
 
     def _part_of(self, graph: Weighted, capacities: list[float]) -> list[int]:
-        threshold = self.threshold or max(64, 2 * len(capacities))
+        threshold = self.threshold or max(LEAST_PARENTS, 2 * len(capacities))
         steps = Steps(int(graph.size * self.steps_per_instance))
         if self.published:
             return assign(graph, capacities, self.balance_factor, threshold, steps)

@@ -9,8 +9,9 @@ from textwrap import wrap
 from tailrace.graph.expand import Chain
 from tailrace.graph.model import Graph
 from tailrace.graph.wiring import Wiring, wire
+from tailrace.plan.loads import ExternalRate, Use
 from tailrace.plan.machine import FREE, Machine
-from tailrace.plan.model import ExternalRate, Prediction, Use, predict
+from tailrace.plan.model import Prediction, predict
 from tailrace.plan.plan import Plan, check
 from tailrace.plan.profile import Profile
 
@@ -96,8 +97,7 @@ def explained(
     """Check the plan, and predict what it does."""
     applied = check(plan, graph)
     prediction = predict(graph, plan, profile, machine, external_rate)
-    rate = (prediction.source_rate or 1.0) if external_rate is None else external_rate
-    free = predict(graph, plan, profile, _all_free(machine), rate)
+    free = predict(graph, plan, profile, _all_free(machine), prediction.source_rates)
     work = _work_shares(prediction, free)
     return Explained(graph, plan, machine, prediction, wire(applied), work)
 
@@ -115,9 +115,8 @@ def _all_free(machine: Machine) -> Machine:
 
 def _work_shares(prediction: Prediction, free: Prediction) -> tuple[float, ...]:
     """What is left of each instance's time where sending and fetching are free."""
-    scale = prediction.source_rate / free.source_rate if free.source_rate else 0.0
     return tuple(
-        min(alone * scale / busy, 1.0) if busy else 1.0
+        min(alone / busy, 1.0) if busy else 1.0
         for alone, busy in zip(free.busy, prediction.busy, strict=True)
     )
 

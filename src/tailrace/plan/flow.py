@@ -13,14 +13,16 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tailrace.graph.expand import Chain, chains
-from tailrace.graph.model import Graph, Rule, Stream
+from tailrace.graph.model import DEAD_LETTERS, Graph, Rule, Stream
 from tailrace.plan.machine import Jumbo, Machine, Place
 from tailrace.plan.plan import Plan, apply
-from tailrace.plan.profile import Profile, origin
+from tailrace.plan.profile import Profile, origin, way
 
 Counts = Sequence[Sequence[int]]
 """`counts[part][place]`: how many instances of a part run there."""
 Matrix = tuple[tuple[float, ...], ...]
+UNDEALT = (Rule.ALL, Rule.GLOBAL, Rule.FORWARD)
+"""Rules by which all records of a poll go to the same receivers."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +57,8 @@ class Edge:
     rule: Rule
     reaction: Reaction
     record_bytes: float
-    send_ns: Matrix
-    receive_ns: Matrix
-    """By the sender's and the receiver's place."""
+    jumbo: Jumbo | None = None
+    """How records travel, if the profile says it."""
     deal_ns: float = 0.0
     """What the sender pays on top to pick the receiver, if there are several."""
 
@@ -102,6 +103,61 @@ class Flow:
         """Whether a stream prefers receivers of the same place, so that rates depend on places."""
         return any(edge.rule is Rule.LOCAL_OR_SHUFFLE for edge in self.edges)
 
+    @cached_property
+    def source_weights(self) -> dict[int, float]:
+        """For each chain of sources, its share of what all of them could emit.
+
+        That is what the slowest chain behind it could do if it had nothing else to do, everything
+        were in one place, and machines were unlimited.
+        """
+        sizes = [len(part.instances) for part in self.parts]
+        could: dict[int, float] = {}
+        for chain in dict.fromkeys(part.chain for part in self.parts if part.source):
+            emitted = [
+                self.fraction(k, sizes) if part.chain == chain else 0.0
+                for k, part in enumerate(self.parts)
+            ]
+            slowest_ns = max(
+                sum(rate * reaction.cpu_ns for rate, reaction in works) / sizes[k]
+                for k, works in enumerate(self.works(emitted, sizes))
+            )
+            could[chain] = 1 / slowest_ns if slowest_ns else 0.0
+        most = max(could.values()) or 1.0
+        could = {chain: rate or most for chain, rate in could.items()}
+        total = sum(could.values())
+        return {chain: rate / total for chain, rate in could.items()}
+
+    def edge_rates(self, emitted: Sequence[float], sizes: Sequence[int]) -> list[float]:
+        """Records per second on each edge when sources emit so many by part.
+
+        Streams that prefer receivers of the same place count as shuffled.
+        """
+        rates = [0.0] * len(self.edges)
+        for k in range(len(self.parts)):
+            works = self._works_of(k, emitted, rates)
+            for e in self.out_of[k]:
+                edge = self.edges[e]
+                key = (edge.stream.source, edge.stream.output)
+                leaving = sum(rate * reaction.out[key] for rate, reaction in works)
+                rates[e] = leaving * self.shares(edge, sizes)
+        return rates
+
+    def works(
+        self, emitted: Sequence[float], sizes: Sequence[int]
+    ) -> list[list[tuple[float, Reaction]]]:
+        """What each part has to do: how often, and what, when sources emit so many by part."""
+        rates = self.edge_rates(emitted, sizes)
+        return [self._works_of(k, emitted, rates) for k in range(len(self.parts))]
+
+    def _works_of(
+        self, k: int, emitted: Sequence[float], rates: Sequence[float]
+    ) -> list[tuple[float, Reaction]]:
+        works = [(rates[e], self.edges[e].reaction) for e in self.into[k]]
+        source = self.parts[k].source
+        if source:
+            works.append((emitted[k], source))
+        return works
+
     def counts(self, place_of: Sequence[int]) -> list[list[int]]:
         """Instances per part and place."""
         counts = [[0] * len(self.places) for _ in self.parts]
@@ -117,6 +173,23 @@ class Flow:
         if edge.rule is Rule.ALL:
             return float(sizes[edge.receiver])
         return self.fraction(edge.receiver, sizes)
+
+    def carrying_ns(self, edge: Edge, sizes: Sequence[int]) -> tuple[Matrix, Matrix]:
+        """What a record costs its sender and its receiver, by their places.
+
+        The more receivers a stream is dealt to, the fewer records share a message.
+        """
+        jumbo = edge.jumbo
+        if jumbo is not None and edge.rule not in UNDEALT:
+            jumbo = jumbo.among(sum(sizes[k] for k in self.siblings[edge.receiver]))
+        key = (edge.record_bytes, jumbo)
+        if key not in self._carrying:
+            self._carrying[key] = _crossing_costs(self.machine, self.places, *key)
+        return self._carrying[key]
+
+    @cached_property
+    def _carrying(self) -> dict[tuple[float, Jumbo | None], tuple[Matrix, Matrix]]:
+        return {}
 
     def dealing_ns(self, edge: Edge, sizes: Sequence[int]) -> float:
         """What picking the receiver of a record costs the sender."""
@@ -139,7 +212,7 @@ def reaction(graph: Graph, profile: Profile, chain: Chain, entering: Stream | No
         cpu_ns += rate * work.execute_ns
         memory_bytes += rate * work.memory_bytes
         leaving = graph.out_of(name)
-        if not leaving:
+        if all(stream.output == DEAD_LETTERS for stream in leaving):
             sunk += rate
         for stream in leaving:
             records = rate * work.records(stream.output)
@@ -177,14 +250,11 @@ def flow_of(graph: Graph, profile: Profile, machine: Machine, places: Sequence[P
         parts_of.append(list(range(len(parts), len(parts) + len(cuts))))
         parts += [Part(c, cut, source) for cut in cuts]
 
-    costs: dict[tuple[float, Jumbo | None], tuple[Matrix, Matrix]] = {}
     edges = []
     for stream in outer:
         target = chained[chain_of[stream.target]]
         size = profile.of(stream.source).bytes_of(stream.output)
-        jumbo = profile.of(stream.source).jumbos.get(stream.output)
-        if (size, jumbo) not in costs:
-            costs[size, jumbo] = _crossing_costs(machine, places, size, jumbo)
+        jumbo = profile.of(stream.source).jumbos.get(way(stream))
         for a in parts_of[chain_of[stream.source]]:
             receivers = parts_of[chain_of[stream.target]]
             if stream.grouping.rule is Rule.GLOBAL:
@@ -200,8 +270,8 @@ def flow_of(graph: Graph, profile: Profile, machine: Machine, places: Sequence[P
                     stream.grouping.rule,
                     reaction(graph, profile, target, stream),
                     size,
-                    *costs[size, jumbo],
-                    profile.of(stream.source).deal_ns.get(stream.target, 0.0),
+                    jumbo,
+                    profile.of(stream.source).deal_ns.get(way(stream), 0.0),
                 )
                 for b in receivers
             ]

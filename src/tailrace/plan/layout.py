@@ -1,9 +1,11 @@
 """A placement that a search changes step by step, and how good it can still become.
 
-All loads are per record per second that the sources emit, so when the fullest resource is used
-`u`, the layout sustains 1 / u. For given sizes of the parts the rates between them are fixed, and
-only fetching depends on where things are. With `cost[k][q]`, what all of part k would cost in
-place q, a change of one part touches its neighbours' costs only; nothing is evaluated anew.
+All loads are per record per second that the sources emit, several in proportion to what each could
+emit alone, so when the fullest resource is used `u`, the layout sustains 1 / u (and more where a
+source has nothing to do with what is full). For given sizes of the parts the rates between them
+are fixed, and only fetching depends on where things are. With `cost[k][q]`, what all of part k
+would cost in place q, a change of one part touches its neighbours' costs only; nothing is evaluated
+anew.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from operator import mul
 
 from tailrace.graph.model import Rule
 from tailrace.plan.flow import Edge, Flow, Matrix
-from tailrace.plan.model import NS, loads, resource_uses, source_rates
+from tailrace.plan.loads import NS, loads, resource_uses, source_rates
 from tailrace.plan.plan import Plan
 
 SHARPNESS = 24.0
@@ -41,8 +43,9 @@ class Layout:
         self._loose: list[bool] = []
         for k in self.parts:
             self._loose.append(any(self._loosens(flow.edges[e]) for e in flow.into[k]))
-        rates = _edge_rates(flow, self.sizes)
-        self.base, self._memory_of = _bases(flow, rates, self.sizes)
+        emitted = source_rates(flow, None)
+        rates = flow.edge_rates(emitted, self.sizes)
+        self.base, self._memory_of = _bases(flow, emitted, rates, self.sizes)
         if not any(self.base):
             raise ValueError(
                 f"topology {flow.graph.name!r} costs nothing by this profile: no rate limits it"
@@ -59,8 +62,9 @@ class Layout:
         for edge, rate in zip(flow.edges, rates, strict=True):
             if rate and not self._loose[edge.sender] and not self._loose[edge.receiver]:
                 size = rate * edge.record_bytes
-                receive = _scaled(edge.receive_ns, rate * NS)
-                send = _scaled(tuple(zip(*edge.send_ns, strict=True)), rate * NS)
+                send_ns, receive_ns = flow.carrying_ns(edge, self.sizes)
+                receive = _scaled(receive_ns, rate * NS)
+                send = _scaled(tuple(zip(*send_ns, strict=True)), rate * NS)
                 self._forward[edge.sender].append((edge.receiver, receive, size))
                 self._backward[edge.receiver].append((edge.sender, send, size))
         # Bytes per source record that a part gets from, and sends to, each place.
@@ -99,18 +103,19 @@ class Layout:
             )
             for place in places
         ]
-        self._wires: list[list[tuple[int, ...]]] = [[() for _ in places] for _ in places]
+        wires: list[list[tuple[int, ...]]] = [[() for _ in places] for _ in places]
         for p, one in enumerate(places):
             for q, other in enumerate(places):
                 if one.node != other.node:
                     link = machine.link_bytes_per_s
-                    self._wires[p][q] = limited(link, "out", one.node) + limited(
-                        link, "in", other.node
-                    )
+                    wires[p][q] = limited(link, "out", one.node) + limited(link, "in", other.node)
                 elif one.socket != other.socket:
                     way = (one.node, one.socket, other.socket)
-                    self._wires[p][q] = limited(machine.channel(*way), "channel", *way)
-        self._wired = any(any(row) for row in self._wires)
+                    wires[p][q] = limited(machine.channel(*way), "channel", *way)
+        here = self.places
+        self._wires_from = [[(q, limit) for q in here for limit in wires[p][q]] for p in here]
+        self._wires_to = [[(q, limit) for q in here for limit in wires[q][p]] for p in here]
+        self._wired = any(self._wires_from)
         self._other = [0.0] * len(capacity)
         self._per_other = [1 / limit for limit in capacity]
         at: dict[tuple[int, int], list[int]] = {}
@@ -141,11 +146,10 @@ class Layout:
             self._pushes[a][place] += change * size
         if self._wired:
             there, back, other = self._pushes[k], self._pulls[k], self._other
-            for q in self.places:
-                for limit in self._wires[place][q]:
-                    other[limit] += change * there[q]
-                for limit in self._wires[q][place]:
-                    other[limit] += change * back[q]
+            for q, limit in self._wires_from[place]:
+                other[limit] += change * there[q]
+            for q, limit in self._wires_to[place]:
+                other[limit] += change * back[q]
 
     def _charge(self, k: int, ns: Matrix | None, place: int, change: float) -> None:
         """Let a neighbour pay for so much more of a part in a place."""
@@ -285,30 +289,12 @@ def twins(flow: Flow) -> list[int]:
     return first
 
 
-def _edge_rates(flow: Flow, sizes: Sequence[int]) -> list[float]:
-    """Records per second on each edge for each that the sources emit."""
-    rates = [0.0] * len(flow.edges)
-    emitted = source_rates(flow, None)
-    for k, part in enumerate(flow.parts):
-        works = [(rates[e], flow.edges[e].reaction) for e in flow.into[k]]
-        if part.source:
-            works.append((emitted[k], part.source))
-        for e in flow.out_of[k]:
-            edge = flow.edges[e]
-            key = (edge.stream.source, edge.stream.output)
-            leaving = sum(rate * reaction.out[key] for rate, reaction in works)
-            rates[e] = leaving * flow.shares(edge, sizes)
-    return rates
-
-
-def _bases(flow: Flow, rates: list[float], sizes: Sequence[int]) -> tuple[list[float], list[float]]:
+def _bases(
+    flow: Flow, emitted: list[float], rates: list[float], sizes: Sequence[int]
+) -> tuple[list[float], list[float]]:
     """CPU and memory of each part without fetching."""
-    emitted = source_rates(flow, None)
     cpu, memory = [], []
-    for k, part in enumerate(flow.parts):
-        works = [(rates[e], flow.edges[e].reaction) for e in flow.into[k]]
-        if part.source:
-            works.append((emitted[k], part.source))
+    for k, works in enumerate(flow.works(emitted, sizes)):
         dealing = sum(rates[e] * flow.dealing_ns(flow.edges[e], sizes) * NS for e in flow.out_of[k])
         cpu.append(dealing + sum(rate * reaction.cpu_ns * NS for rate, reaction in works))
         memory.append(sum(rate * reaction.memory_bytes for rate, reaction in works))

@@ -18,6 +18,8 @@ from typing import Any
 CACHE_LINE_BYTES = 64
 TYPICAL_JUMBO_RECORDS = 128.0
 """What a worker under load polls from a source at once, dealt to two receivers."""
+PROFILED_RECEIVERS = 2
+"""Among so many a profile deals a stream."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,11 @@ class Jumbo:
     encode_ns: float
     decode_ns: float
     records: float
-    """How many share one under load."""
+    """How many share one under load, if there are two receivers."""
+
+    def among(self, receivers: int) -> Jumbo:
+        """The same when a poll is dealt to so many receivers."""
+        return replace(self, records=max(self.records * PROFILED_RECEIVERS / receivers, 1.0))
 
 
 @dataclass(frozen=True)
@@ -90,6 +96,8 @@ class Socket:
 
     cores: tuple[int, ...]
     memory_bytes_per_s: float = inf
+    cache_bytes: tuple[int, ...] = ()
+    """What a core can use of data caches, the nearest level first. Told, not part of the model."""
 
 
 @dataclass(frozen=True)
@@ -214,7 +222,11 @@ def machine_from_json(saved: Mapping[str, Any]) -> Machine:
             Node(
                 node["name"],
                 tuple(
-                    Socket(tuple(socket["cores"]), limit(socket["memory_bytes_per_s"]))
+                    Socket(
+                        tuple(socket["cores"]),
+                        limit(socket["memory_bytes_per_s"]),
+                        tuple(socket.get("cache_bytes", ())),
+                    )
                     for socket in node["sockets"]
                 ),
                 tuple(tuple(row) for row in node["distances"]),

@@ -9,9 +9,11 @@ stream, and groupings are told apart.
 There are two questions, and two answers:
 
 - *What goes through?* Queues are bounded, so an instance that cannot keep up slows its producers
-  and in the end the sources, all by the same factor. Every rate is then proportional to the
-  sources', and the sustainable rate is the one at which the most loaded instance, place, socket,
-  channel or link is exactly full. `throughput`, `rates` and every `use` are at that rate.
+  and in the end the sources. Every rate is proportional to the sources', and these rise until the
+  most loaded instance, place, socket, channel or link is exactly full. Several sources rise in
+  proportion to what each could emit if all else were free, since what is over-supplied takes from
+  its producers in proportion; a source that uses nothing of what is full goes on rising (`fill`).
+  `throughput`, `rates` and every `use` are at those rates.
 - *Who is to blame?* Let the sources run as fast as they can (or at the external rate) and let
   whoever is too slow simply work off what it can, the rest piling up. That is the paper's r_o, and
   `oversupply` is its r_i / r_o for each chain. It is what scaling goes by.
@@ -20,45 +22,16 @@ There are two questions, and two answers:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
 
-from tailrace.graph.model import Graph, Rule
+from tailrace.graph.model import Graph
+from tailrace.plan.filling import fill
 from tailrace.plan.flow import Counts, Flow, flow_of_plan
+from tailrace.plan.loads import ExternalRate, Loads, Use, loads, resource_uses, source_rates
 from tailrace.plan.machine import Machine
 from tailrace.plan.plan import Plan
 from tailrace.plan.profile import Profile
-
-NS = 1e-9
-ExternalRate = float | Mapping[str, float] | None
-"""Records per second that arrive at every source, or by source; None: as many as it takes."""
-
-
-@dataclass
-class Loads:
-    """What the places of a flow have to do at some source rates. Times in cores (s per s)."""
-
-    part: list[list[float]]
-    """CPU of a part in a place, all its instances together."""
-    arriving: list[list[float]]
-    """Records per second that enter a part in a place (that its sources emit)."""
-    memory: list[float]
-    """Bytes per second, by place."""
-    traffic: dict[tuple[int, int], tuple[float, float]] = field(default_factory=dict)
-    """Records and bytes per second from place to place, inside a place too."""
-    sunk: float = 0.0
-    """Records per second that reach sinks."""
-
-
-@dataclass(frozen=True)
-class Use:
-    """A limited thing and how much of it is used; 1 is all."""
-
-    what: str
-    """instance, place, socket, memory, channel, link, or source (the external rate)."""
-    where: tuple[int, ...]
-    """Instance or place number; (node, socket); (node, socket, socket); (node, 0 out or 1 in)."""
-    used: float
 
 
 @dataclass(frozen=True)
@@ -67,8 +40,8 @@ class Prediction:
 
     throughput: float
     """Records per second that reach sinks."""
-    source_rate: float
-    """Records per second that all sources emit."""
+    source_rates: Mapping[str, float]
+    """Records per second that each source operator emits."""
     rates: tuple[float, ...]
     """Records per second into each instance (that a source emits)."""
     busy: tuple[float, ...]
@@ -87,6 +60,11 @@ class Prediction:
     queue with random arrivals (M/M/1); jumbos and flow control are left out. Infinite at full
     load. It is for comparing plans, not for promises."""
 
+    @property
+    def source_rate(self) -> float:
+        """Records per second that all sources emit."""
+        return sum(self.source_rates.values())
+
 
 def predict(
     graph: Graph,
@@ -97,185 +75,76 @@ def predict(
 ) -> Prediction:
     """The model's answer for a plan.
 
-    Without an external rate the sources emit as much as the plan sustains, each source operator
-    equally much.
+    Without an external rate the sources emit as much as the plan sustains.
     """
     flow = flow_of_plan(graph, plan, profile, machine)
     counts = flow.counts(plan.place_of)
     wanted = source_rates(flow, external_rate)
-    unit = loads(flow, counts, wanted)
-    limits = _instance_uses(flow, plan, counts, unit) + resource_uses(flow, unit)
-    fullest = max(limits, key=lambda use: use.used)
-    scale = 1 / fullest.used if fullest.used > 0 else inf
-    if external_rate is not None:
-        scale = min(scale, 1.0)
-    elif scale == inf:
+    sources = sorted({part.chain for part in flow.parts if part.source})
+
+    def scaled(factors: Sequence[float]) -> list[float]:
+        by_chain = dict(zip(sources, factors, strict=True))
+        return [
+            rate * by_chain[part.chain] if part.source else 0.0
+            for rate, part in zip(wanted, flow.parts, strict=True)
+        ]
+
+    def limits(found: Loads) -> list[Use]:
+        return _instance_uses(flow, plan, counts, found) + resource_uses(flow, found)
+
+    # Each source by itself: what it takes of everything. (Ways that only others use are not named.)
+    alone = [loads(flow, counts, scaled([s == c for c in sources])) for s in sources]
+    named = [{(use.what, use.where): use.used for use in limits(found)} for found in alone]
+    keys = list(dict.fromkeys(key for row in named for key in row))
+    uses = [[row.get(key, 0.0) for key in keys] for row in named]
+    factors = fill(uses, inf if external_rate is None else 1.0)
+    if inf in factors:
         raise ValueError(
             f"topology {graph.name!r} costs nothing by this profile: no rate limits it"
+            if not any(map(any, uses))
+            else f"a source of topology {graph.name!r} costs nothing by this profile, and neither"
+            " does what it feeds: no rate limits it"
         )
-    at = loads(flow, counts, [rate * scale for rate in wanted])
-    free = _free_scale(flow, counts, wanted, external_rate)
-    bottleneck = Use(fullest.what, fullest.where, fullest.used * free)
-    if external_rate is not None and scale == 1.0:
+    emitted = scaled(factors)
+    at = loads(flow, counts, emitted)
+    freely = [1.0] * len(sources)
+    if external_rate is None:
+        freely = [
+            _free_factor(flow, counts, found, row) for found, row in zip(alone, uses, strict=True)
+        ]
+    bottleneck = _bottleneck(limits(at), limits(loads(flow, counts, scaled(freely))))
+    if external_rate is not None and min(factors) == 1.0:
         bottleneck = Use("source", (), 1.0)
-    busy = _per_instance(flow, plan, counts, at.part)
     return Prediction(
         throughput=at.sunk,
-        source_rate=sum(wanted) * scale,
+        source_rates=_by_source(flow, emitted),
         rates=_per_instance(flow, plan, counts, at.arriving),
-        busy=busy,
+        busy=_per_instance(flow, plan, counts, at.part),
         uses=tuple(sorted(resource_uses(flow, at), key=lambda use: -use.used)),
         bottleneck=bottleneck,
-        oversupply=_oversupply(flow, counts, [rate * free for rate in wanted]),
+        oversupply=_oversupply(flow, counts, scaled(freely)),
         traffic=at.traffic,
         latency_ms=_latency_ns(flow, counts, at) / 1e6,
     )
 
 
-def source_rates(flow: Flow, external_rate: ExternalRate) -> list[float]:
-    """Records per second of each part; without an external rate, shares of one in all."""
-    heads = [flow.chains[part.chain].operators[0] for part in flow.parts]
-    sizes = [len(part.instances) for part in flow.parts]
-    sources = {head for head, part in zip(heads, flow.parts, strict=True) if part.source}
-    if isinstance(external_rate, Mapping):
-        if external_rate.keys() != sources:
-            raise ValueError(
-                f"external rates are given for {sorted(external_rate)}; the sources are"
-                f" {sorted(sources)}"
-            )
-        each = dict(external_rate)
-    else:
-        each = dict.fromkeys(sources, 1 / len(sources) if external_rate is None else external_rate)
-    return [
-        each[head] * flow.fraction(k, sizes) if part.source else 0.0
-        for k, (head, part) in enumerate(zip(heads, flow.parts, strict=True))
-    ]
+def _bottleneck(sustained: Sequence[Use], freely: Sequence[Use]) -> Use:
+    """Of what is full, what sources that run freely would need most of."""
+    needed = {(use.what, use.where): use for use in freely}
+    fullest = max(use.used for use in sustained)
+    return max(
+        (needed[use.what, use.where] for use in sustained if use.used >= fullest * (1 - 1e-9)),
+        key=lambda use: use.used,
+    )
 
 
-def loads(
-    flow: Flow, counts: Counts, emitted: list[float], capped: list[list[float]] | None = None
-) -> Loads:
-    """What every place has to do when the sources' parts emit so many records per second.
-
-    With `capped`, the paper's r_o: a part sends on no more than its instances can do, the rest
-    piles up before it. What came, as a multiple of that, is put into `capped[part][place]`.
-    """
-    places = range(len(flow.places))
-    sizes = [sum(row) for row in counts]
-    found = Loads([], [], [0.0] * len(flow.places))
-    ways: list[dict[tuple[int, int], float]] = [{} for _ in flow.edges]
-    for k, (part, row) in enumerate(zip(flow.parts, counts, strict=True)):
-        cpu, arriving, memory, sunk = ([0.0] * len(flow.places) for _ in range(4))
-        leaving: dict[tuple[str, str], list[float]] = {}
-        inputs = [(flow.edges[e].reaction, _by_receiver(ways[e])) for e in flow.into[k]]
+def _by_source(flow: Flow, emitted: Sequence[float]) -> dict[str, float]:
+    rates: dict[str, float] = {}
+    for part, rate in zip(flow.parts, emitted, strict=True):
         if part.source:
-            inputs.append(
-                (part.source, {p: emitted[k] * row[p] / sizes[k] for p in places if row[p]})
-            )
-        for reaction, rates in inputs:
-            for p, rate in rates.items():
-                arriving[p] += rate
-                cpu[p] += rate * reaction.cpu_ns * NS
-                memory[p] += rate * reaction.memory_bytes
-                sunk[p] += rate * reaction.sunk
-                for key, records in reaction.out.items():
-                    leaving.setdefault(key, [0.0] * len(flow.places))[p] += rate * records
-        for e in flow.into[k]:
-            receive_ns = flow.edges[e].receive_ns
-            for (p, q), rate in ways[e].items():
-                cpu[q] += rate * receive_ns[p][q] * NS
-        for e in flow.out_of[k]:
-            edge = flow.edges[e]
-            out = leaving.get((edge.stream.source, edge.stream.output))
-            dealing_ns = flow.dealing_ns(edge, sizes)
-            for p in places:
-                if out and out[p]:
-                    for q, share in _receivers(flow, e, p, counts, sizes).items():
-                        ways[e][p, q] = out[p] * share
-                        cpu[p] += out[p] * share * (edge.send_ns[p][q] + dealing_ns) * NS
-        if capped is not None:
-            _cap(flow, k, row, cpu, ways, capped[k])
-        found.part.append(cpu)
-        found.arriving.append(arriving)
-        found.memory = [a + b for a, b in zip(found.memory, memory, strict=True)]
-        found.sunk += sum(sunk)
-    for edge, way in zip(flow.edges, ways, strict=True):
-        for pair, rate in way.items():
-            records, size = found.traffic.get(pair, (0.0, 0.0))
-            found.traffic[pair] = (records + rate, size + rate * edge.record_bytes)
-    return found
-
-
-def _cap(
-    flow: Flow,
-    k: int,
-    row: Sequence[int],
-    cpu: list[float],
-    ways: list[dict[tuple[int, int], float]],
-    over: list[float],
-) -> None:
-    """Let part k send on only what its instances can do."""
-    for p, instances in enumerate(row):
-        if instances:
-            over[p] = cpu[p] / instances
-    for p, ratio in enumerate(over):
-        for e in flow.out_of[k]:
-            for pair in ways[e]:
-                if pair[0] == p and ratio > 1:
-                    ways[e][pair] /= ratio
-
-
-def _receivers(
-    flow: Flow, e: int, sender: int, counts: Counts, sizes: list[int]
-) -> dict[int, float]:
-    """How many records of one that is sent from a place go to each place."""
-    edge = flow.edges[e]
-    row = counts[edge.receiver]
-    if edge.rule is Rule.LOCAL_OR_SHUFFLE:
-        near = sum(counts[k][sender] for k in flow.siblings[edge.receiver])
-        if near:
-            return {sender: row[sender] / near} if row[sender] else {}
-    share = flow.shares(edge, sizes) / sizes[edge.receiver]
-    return {q: share * instances for q, instances in enumerate(row) if instances}
-
-
-def _by_receiver(way: Mapping[tuple[int, int], float]) -> dict[int, float]:
-    rates: dict[int, float] = {}
-    for (_, q), rate in way.items():
-        rates[q] = rates.get(q, 0.0) + rate
+            head = flow.chains[part.chain].operators[0]
+            rates[head] = rates.get(head, 0.0) + rate
     return rates
-
-
-def resource_uses(flow: Flow, found: Loads) -> list[Use]:
-    """How full places, sockets, memories, channels and links are."""
-    machine, places = flow.machine, flow.places
-    uses = [
-        Use("place", (p,), sum(cpu[p] for cpu in found.part) / place.cores)
-        for p, place in enumerate(places)
-    ]
-    at: dict[tuple[int, int], list[int]] = {}
-    for p, place in enumerate(places):
-        at.setdefault((place.node, place.socket), []).append(p)
-    for (node, s), here in at.items():
-        socket = machine.nodes[node].sockets[s]
-        cpu = sum(row[p] for row in found.part for p in here)
-        uses.append(Use("socket", (node, s), cpu / len(socket.cores)))
-        memory = sum(found.memory[p] for p in here)
-        uses.append(Use("memory", (node, s), memory / socket.memory_bytes_per_s))
-    between: dict[tuple[str, tuple[int, ...]], float] = {}
-    for (p, q), (_, size) in found.traffic.items():
-        one, other = places[p], places[q]
-        keys: list[tuple[str, tuple[int, ...]]] = []
-        if one.node != other.node:
-            keys = [("link", (one.node, 0)), ("link", (other.node, 1))]
-        elif one.socket != other.socket:
-            keys = [("channel", (one.node, one.socket, other.socket))]
-        for key in keys:
-            between[key] = between.get(key, 0.0) + size
-    for (what, where), size in between.items():
-        limit = machine.link_bytes_per_s if what == "link" else machine.channel(*where)
-        uses.append(Use(what, where, size / limit))
-    return uses
 
 
 def _instance_uses(flow: Flow, plan: Plan, counts: Counts, found: Loads) -> list[Use]:
@@ -294,21 +163,19 @@ def _per_instance(
     return tuple(each)
 
 
-def _free_scale(
-    flow: Flow, counts: Counts, wanted: list[float], external_rate: ExternalRate
-) -> float:
-    """By how much to multiply `wanted` so that the first source instance is full."""
-    if external_rate is not None:
-        return 1.0
-    unit = loads(flow, counts, wanted)
-    fullest = max(
-        cpu / instances
-        for part, row, used in zip(flow.parts, counts, unit.part, strict=True)
-        for instances, cpu in zip(row, used, strict=True)
-        if part.source and instances
-    )
-    # A source that costs nothing could emit without end; what it feeds then says the rate.
-    return 1 / fullest if fullest else 1 / max(max(row) for row in unit.part)
+def _free_factor(flow: Flow, counts: Counts, alone: Loads, uses: Sequence[float]) -> float:
+    """By how much to multiply a source's rate so that the first of its instances is full.
+
+    A source that costs nothing could emit without end; what it feeds then says the rate.
+    """
+    instances = [
+        (bool(part.source), cpu / n)
+        for part, row, used in zip(flow.parts, counts, alone.part, strict=True)
+        for n, cpu in zip(row, used, strict=True)
+        if n
+    ]
+    emitting = max(used for is_source, used in instances if is_source)
+    return 1 / (emitting or max(used for _, used in instances) or max(uses))
 
 
 def _oversupply(flow: Flow, counts: Counts, emitted: list[float]) -> dict[str, float]:
@@ -335,7 +202,7 @@ def _latency_ns(flow: Flow, counts: Counts, at: Loads) -> float:
                 full = max(at.part[k][p] / row[p], use[p])
                 if full >= 1 - 1e-9:
                     return inf
-                spent += at.part[k][p] / NS / (1 - full)
+                spent += at.part[k][p] * 1e9 / (1 - full)
         before = max((time[flow.edges[e].sender] for e in flow.into[k]), default=0.0)
         time.append(before + (spent / rate if rate else 0.0))
     return max(time)

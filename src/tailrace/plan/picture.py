@@ -12,8 +12,8 @@ from math import ceil, hypot, sqrt
 
 from tailrace.graph.model import Graph
 from tailrace.plan.explain import Explained, Group, explained, lines
+from tailrace.plan.loads import ExternalRate
 from tailrace.plan.machine import Machine
-from tailrace.plan.model import ExternalRate
 from tailrace.plan.plan import Plan
 from tailrace.plan.profile import Profile
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -138,12 +138,16 @@ def _check_places(plan: Plan, places: tuple[Place, ...]) -> None:
             f" {len(places)}. Start as many, or make a plan for these"
         )
     if plan.places != places:
-        made, found = (Counter(place.node for place in some) for some in (plan.places, places))
+        p = next(p for p, place in enumerate(places) if place != plan.places[p])
+        made, found = (_as_text(some[p]) for some in (plan.places, places))
         raise PlanError(
-            f"the plan of {plan.scheduler!r} was made for workers on other nodes or sockets:"
-            f" {sorted(made.values())} per node, there are {sorted(found.values())}."
-            " Make a plan for these"
+            f"the plan of {plan.scheduler!r} was made for other workers: its worker {p} is on"
+            f" {made}, the one that there is on {found}. Make a plan for these"
         )
+
+
+def _as_text(place: Place) -> str:
+    return f"node {place.node}, socket {place.socket} with cores: {place.cores}"
 
 
 def bound_to_cores(plan: Plan, machine: Machine) -> Plan:
@@ -170,16 +174,28 @@ def plan_to_json(plan: Plan) -> dict[str, Any]:
 
 
 def plan_from_json(saved: Mapping[str, Any]) -> Plan:
-    """The plan that `plan_to_json` made them of."""
-    return Plan(
-        scheduler=saved["scheduler"],
-        reason=saved["reason"],
-        parallelism=saved["parallelism"],
-        chains=tuple(tuple(names) for names in saved["chains"]),
-        places=tuple(Place(**place) for place in saved["places"]),
-        place_of=tuple(saved["place_of"]),
-        core_of=tuple(saved["core_of"]),
-    )
+    """The plan that `plan_to_json` made them of. Raises a PlanError for anything else."""
+    if not isinstance(saved, Mapping):
+        raise PlanError(f"a plan is a JSON object, not {saved!r:.80}")
+    wanted = {one.name for one in fields(Plan)} - {"core_of"}
+    missing, unknown = sorted(wanted - saved.keys()), sorted(saved.keys() - wanted - {"core_of"})
+    if missing or unknown:
+        raise PlanError(
+            f"this is no plan as `Plan.save` writes it: it has no {missing}, and {unknown} mean"
+            " nothing"
+        )
+    try:
+        return Plan(
+            scheduler=saved["scheduler"],
+            reason=saved["reason"],
+            parallelism=dict(saved["parallelism"]),
+            chains=tuple(tuple(names) for names in saved["chains"]),
+            places=tuple(Place(**place) for place in saved["places"]),
+            place_of=tuple(saved["place_of"]),
+            core_of=tuple(saved.get("core_of", ())),
+        )
+    except (TypeError, ValueError) as error:
+        raise PlanError(f"this is no plan as `Plan.save` writes it: {error}") from error
 
 
 def plan_for(

@@ -17,6 +17,11 @@ def origin(stream: Stream) -> str:
     return stream.source if stream.output == MAIN else f"{stream.source}[{stream.output}]"
 
 
+def way(stream: Stream) -> str:
+    """What a profile calls a stream: as people read it, and the port if it is not the first."""
+    return stream.label if stream.port == 0 else f"{stream.label}, port {stream.port}"
+
+
 @dataclass(frozen=True)
 class Work:
     """What one record of input takes and makes."""
@@ -48,10 +53,10 @@ class OperatorProfile:
     by_input: Mapping[str, Work] = field(default_factory=dict)
     """For inputs, by their `origin`, whose work differs from `work`."""
     jumbos: Mapping[str, Jumbo] = field(default_factory=dict)
-    """How records travel, by output, where it was measured; the machine's costs say it else."""
+    """How records travel, by `way` of the stream, where it was measured; the machine's costs say it
+    else."""
     deal_ns: Mapping[str, float] = field(default_factory=dict)
-    """What it takes to pick the receiver of a record where there are several, by operator that
-    reads it."""
+    """What it takes to pick the receiver of a record where there are several, by `way`."""
 
     def work_for(self, input_: str | None) -> Work:
         """The work for a record of an input; None for what a source emits."""

@@ -118,24 +118,31 @@ def _resized(layout: Layout, free: list[int], limit: int, effort: Effort) -> Lay
 
 def search_to_the_end(
     flow: Flow, best: Solution, free: list[int], limit: int, effort: Effort
-) -> None:
-    """Search a small space exactly, and put what is better into `best`."""
+) -> bool:
+    """Search a small space exactly, and put what is better into `best`.
+
+    True when that was all of it: no replication within the limit has a better placement.
+    """
     assert best.counts is not None
     sizes = [sum(row) for row in best.counts]
     if ways(sizes, len(flow.places)) > SMALL:
-        return
-    for other in [sizes, *_all_sizes(flow, free, limit)]:
+        return False
+    every = _all_sizes(flow, free, limit)
+    finished = every is not None
+    for other in [sizes, *(every or [])]:
         layout = Layout(flow, other)
-        if layout.bound() < best.fullest * CLOSE and ways(other, len(flow.places)) <= SMALL:
-            Search(layout, 1, effort, best, exact=True).run()
+        if layout.bound() < best.fullest * CLOSE:
+            small = ways(other, len(flow.places)) <= SMALL
+            finished = small and Search(layout, 1, effort, best, exact=True).run() and finished
+    return finished
 
 
-def _all_sizes(flow: Flow, free: list[int], limit: int) -> list[list[int]]:
-    """Every replication within the limit, if there are few; the most instances first."""
+def _all_sizes(flow: Flow, free: list[int], limit: int) -> list[list[int]] | None:
+    """Every replication within the limit, the most instances first; None if there are many."""
     room = limit - sum(len(part.instances) for k, part in enumerate(flow.parts) if k not in free)
     most = room - len(free) + 1
     if most ** len(free) > SMALL_SIZES:
-        return []
+        return None
     found = []
     for choice in product(range(1, most + 1), repeat=len(free)):
         if sum(choice) <= room:

@@ -24,16 +24,17 @@ from tailrace.graph.model import Graph, Rule
 from tailrace.plan.branch_and_bound import Effort, Search, Solution
 from tailrace.plan.flow import Flow, flow_of
 from tailrace.plan.layout import Layout, layout_of, layout_of_plan
+from tailrace.plan.loads import loads, resource_uses, source_rates
 from tailrace.plan.machine import FREE, Crossing, Machine, Place, total_cores
-from tailrace.plan.model import loads, predict, resource_uses, source_rates
+from tailrace.plan.model import predict
 from tailrace.plan.plan import Plan, plan_for, with_parallelism
 from tailrace.plan.profile import Profile
 from tailrace.plan.refine import refine, search_to_the_end
 
 COMPRESSION = 5
-LAYOUTS = 40_000
+LAYOUTS = 60_000
 """The default effort of the refinement: one or two seconds for 144 cores."""
-PLACEMENT_LAYOUTS = 500
+PLACEMENT_LAYOUTS = 400
 """What one step of the scaling may look at; its first way down the tree always ends."""
 
 
@@ -54,11 +55,11 @@ def rlas(
     """The plan with the highest predicted throughput that the search finds.
 
     Chains stay as the graph has them. Operators in `keep` stay as many as they are, and so do
-    chains with a global grouping or a forwarded stream that is not fused. There are at most
-    `max_instances` (unless told, as many as cores, or a few more on small machines). The plan is
-    never worse than `start`, which must be of the same chains. `layouts` bounds the refinement:
-    the result depends on the arguments alone, except when `budget_s` ends it earlier: then it is
-    the best so far.
+    chains that read a global or broadcast stream or have a forwarded one that is not fused. There
+    are at most `max_instances` (unless told, as many as cores, or a few more on small machines).
+    The plan is never worse than `start`, which must be of the same chains. `layouts` bounds the
+    refinement: the result depends on the arguments alone, except when `budget_s` ends it earlier:
+    then it is the best so far.
     """
     flow = flow_of(graph, profile, machine, places)
     limit = max(max_instances or _most_instances(flow), len(flow.parts))
@@ -70,9 +71,9 @@ def rlas(
     free = _free_parts(flow, keep)
     tried = list(_scale(flow, free, limit, compression, late))
     starts = [] if start is None else [start]
-    alone = _largest_node(places)
-    if len(alone) < len(places):
-        # What costs little and talks much may do better on one node than on all.
+    alone = _fewer_nodes(places)
+    if alone:
+        # What costs little and talks much may do better on few nodes than on all.
         few = rlas(
             graph,
             profile,
@@ -92,12 +93,16 @@ def rlas(
     best = min(tried, key=lambda solution: solution.fullest)
     effort = Effort(layouts, late)
     best = refine(flow, best, free, limit, effort, random.Random(seed))
-    search_to_the_end(flow, best, free, limit, effort)
+    proven = search_to_the_end(flow, best, free, limit, effort)
     assert best.counts is not None
     plan = _plan_of(flow, best.counts)
     prediction = predict(graph, plan, profile, machine)
     instances = sum(map(sum, best.counts))
-    spent = "stopped by its time budget" if late() else "searched to its end"
+    spent = "there may be better ones that the search did not come to"
+    if proven:
+        spent = "searched to its end, so none is better"
+    elif late():
+        spent = "stopped by its time budget"
     reason = (
         f"{prediction.throughput:,.0f} records/s at the sinks with {instances} of at most {limit}"
         f" instances; limited by {prediction.bottleneck.what} {prediction.bottleneck.where};"
@@ -113,13 +118,14 @@ def rlas_fix_l(
     places: tuple[Place, ...],
     *,
     keep: Collection[str] = (),
+    layouts: int = LAYOUTS,
 ) -> Plan:
     """RLAS that takes every record to come from as far away as possible (the paper's fix(L))."""
     ways_ = [machine.same_socket, *machine.other_socket]
     if len(machine.nodes) > 1:
         ways_.append(machine.other_node)
     farthest = max(ways_, key=lambda way: way.send_ns(100) + way.receive_ns(100))
-    plan = rlas(graph, profile, _everywhere(machine, farthest), places, keep=keep)
+    plan = rlas(graph, profile, _everywhere(machine, farthest), places, keep=keep, layouts=layouts)
     return replace(plan, scheduler="rlas fix l")
 
 
@@ -130,9 +136,10 @@ def rlas_fix_u(
     places: tuple[Place, ...],
     *,
     keep: Collection[str] = (),
+    layouts: int = LAYOUTS,
 ) -> Plan:
     """RLAS that takes fetching to be free (the paper's fix(U))."""
-    plan = rlas(graph, profile, _everywhere(machine, FREE), places, keep=keep)
+    plan = rlas(graph, profile, _everywhere(machine, FREE), places, keep=keep, layouts=layouts)
     return replace(plan, scheduler="rlas fix u")
 
 
@@ -148,20 +155,26 @@ def _everywhere(machine: Machine, way: Crossing) -> Machine:
 
 def _free_parts(flow: Flow, keep: Collection[str]) -> list[int]:
     """The parts whose size may change."""
+    bound = {Rule.GLOBAL, Rule.ALL, Rule.FORWARD}
     return [
         k
         for k, part in enumerate(flow.parts)
         if len(flow.siblings[k]) == 1
-        and not any(flow.edges[e].rule is Rule.GLOBAL for e in flow.into[k])
+        and not any(flow.edges[e].rule in bound for e in flow.into[k])
+        and not any(flow.edges[e].rule is Rule.FORWARD for e in flow.out_of[k])
         and not any(name in keep for name in flow.chains[part.chain].operators)
     ]
 
 
-def _largest_node(places: tuple[Place, ...]) -> list[int]:
-    """The places of the node that has the most of them."""
+def _fewer_nodes(places: tuple[Place, ...]) -> list[int]:
+    """The places of half the nodes or more, those with the most; none if there is one node.
+
+    So many that it is a power of two: with its own halves they are 1, 2, 4 ... nodes.
+    """
     nodes = Counter(place.node for place in places)
-    largest = max(nodes, key=nodes.__getitem__)
-    return [p for p, place in enumerate(places) if place.node == largest]
+    half = 1 << (len(nodes) - 1).bit_length() - 1 if len(nodes) > 1 else 0
+    chosen = {node for node, _ in nodes.most_common(half)}
+    return [p for p, place in enumerate(places) if place.node in chosen]
 
 
 def _most_instances(flow: Flow) -> int:

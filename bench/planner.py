@@ -58,7 +58,7 @@ from tailrace.plan.round_robin import round_robin
 from tailrace.spark.session import local_spark
 
 RANDOM_PLANS = 1_000
-QUICK_LAYOUTS = 20_000
+QUICK_LAYOUTS = 15_000
 RIVALS = ("ff", "rr", "os", "fix_l", "fix_u", "unrefined", "best_random")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import pickle
 import select
@@ -133,8 +134,8 @@ class Worker:
         To leave before the end fails the job.
         """
         try:
-            self._join()
             with collected_rarely():
+                self._join()
                 while not self._stopped:
                     self._turn()
                     yield
@@ -206,6 +207,7 @@ class Worker:
         if core is not None:
             self._binding = Binding(core)
             settle(self._ring, core)
+        gc.freeze()  # what operators have loaded stays, too
         self._tell(Ready(self._rank, ways))
 
     def _by_ring(self, hello: Hello) -> Peer | None:

@@ -556,20 +556,23 @@ static void busy_neighbours(void) {
     ring_spin_open(&spin);
     waited = spin.waited_ns;
     spin.load_ns = now;
-    ring_keep_calm(&spin, waited, now += tick);
+    ring_keep_calm(&spin, waited, spin.turns, now += tick);
     CHECK(spin.calm_ns == 0, "calm for no reason");
     spin.load_ns = now;
-    ring_keep_calm(&spin, waited += tick / 2, now += tick);
+    ring_keep_calm(&spin, waited += tick / 10, spin.turns + 20, now += tick);
+    CHECK(spin.calm_ns == 0, "calm because cores have to wake up");
+    spin.load_ns = now;
+    ring_keep_calm(&spin, waited += tick / 2, spin.turns + 1, now += tick);
     CHECK(spin.calm_ns > now, "spins although it has to wait");
     first = spin.calm_ns - now;
     now = spin.calm_ns + tick;
     spin.load_ns = now - tick;
-    ring_keep_calm(&spin, waited += tick / 2, now);
+    ring_keep_calm(&spin, waited += tick / 2, spin.turns + 1, now);
     second = spin.calm_ns - now;
     CHECK(second == 2 * first, "calm for %lu ns after %lu", second, first);
     now = spin.calm_ns + 2 * (uint64_t)CALM_MAX_NS;
     spin.load_ns = now - tick;
-    ring_keep_calm(&spin, waited += tick / 2, now);
+    ring_keep_calm(&spin, waited += tick / 2, spin.turns + 1, now);
     CHECK(spin.calm_ns - now == first, "good times are not seen");
     ring_spin_close(&spin);
 }

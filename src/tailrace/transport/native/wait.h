@@ -19,6 +19,7 @@
 
 #define SPIN_MAX_NS 200000u
 #define SPIN_LOOK_AT_LOAD_NS 10000000u
+#define CORE_WAKES_NS 100000u
 #define CALM_MIN_NS 50000000u
 #define CALM_MAX_NS 1600000000u
 #define EXPECT_LEAD_NS 120000u /* what a sleeper needs to be up again, with a margin */
@@ -33,7 +34,7 @@ typedef struct ring_spin {
     uint64_t period_ns, jitter_ns; /* smoothed distance of such ends, and what they differ by */
     unsigned odd; /* how many distances in a row did not fit */
     uint64_t load_ns; /* when `crowded` was found out */
-    uint64_t waited_ns; /* for a core, as of then, ever */
+    uint64_t waited_ns, turns; /* how long for a core, and how often it got one, as of then, ever */
     uint64_t calm_ns, patience_ns; /* no spin before; how long the next calm is */
     unsigned rest, rests; /* waits to go without a spin; how many after the next vain one */
     int load_fd, wait_fd;
@@ -80,6 +81,7 @@ static inline void ring_spin_open(ring_spin *spin) {
     spin->patience_ns = CALM_MIN_NS;
     int64_t waited_ns = ring_proc_number(spin->wait_fd, 1);
     spin->waited_ns = waited_ns < 0 ? 0 : (uint64_t)waited_ns;
+    spin->turns = waited_ns < 0 ? 0 : (uint64_t)ring_proc_number(spin->wait_fd, 2);
     spin->jitter_ns = 2 * EXPECT_JITTER_NS;
     spin->odd = 2;
     spin->rests = 1;
@@ -92,11 +94,14 @@ static inline void ring_spin_close(ring_spin *spin) {
 }
 
 /* A reader that has waited for a core for 3 % of the last moments keeps calm for a while, longer
- * each time: were it to try again at once, its spinning would be what makes it wait. */
-static inline void ring_keep_calm(ring_spin *spin, uint64_t waited_ns, uint64_t now) {
-    uint64_t waited = waited_ns - spin->waited_ns;
+ * each time: were it to try again at once, its spinning would be what makes it wait. Not counted is
+ * what it takes a core to wake up, each time that it was given one. */
+static inline void ring_keep_calm(ring_spin *spin, uint64_t waited_ns, uint64_t turns,
+                                  uint64_t now) {
+    uint64_t waited = waited_ns - spin->waited_ns, forgiven = (turns - spin->turns) * CORE_WAKES_NS;
     spin->waited_ns = waited_ns;
-    if (waited * 32 > now - spin->load_ns) {
+    spin->turns = turns;
+    if (waited > forgiven && (waited - forgiven) * 32 > now - spin->load_ns) {
         if (now > spin->calm_ns + CALM_MAX_NS) spin->patience_ns = CALM_MIN_NS;
         else if (now > spin->calm_ns && spin->patience_ns < CALM_MAX_NS) spin->patience_ns *= 2;
         if (now > spin->calm_ns) spin->calm_ns = now + spin->patience_ns;
@@ -104,12 +109,13 @@ static inline void ring_keep_calm(ring_spin *spin, uint64_t waited_ns, uint64_t 
 }
 
 /* "0.20 0.18 0.12 3/80 11206": three threads want to run now, we are one of them.
- * "250671 18231 34": we have run for so many ns, and waited for a core for so many. */
+ * "250671 18231 34": we have run for so many ns, waited for so many, and got a core so often. */
 static inline bool ring_crowded(ring_spin *spin, uint64_t now) {
     if (now - spin->load_ns < SPIN_LOOK_AT_LOAD_NS) return spin->crowded;
     int64_t runnable = ring_proc_number(spin->load_fd, 3);
     int64_t waited_ns = ring_proc_number(spin->wait_fd, 1);
-    if (waited_ns >= 0) ring_keep_calm(spin, (uint64_t)waited_ns, now);
+    int64_t turns = ring_proc_number(spin->wait_fd, 2);
+    if (turns >= 0) ring_keep_calm(spin, (uint64_t)waited_ns, (uint64_t)turns, now);
     spin->crowded = runnable < 0 || runnable > spin->cores || now < spin->calm_ns;
     spin->load_ns = now;
     return spin->crowded;

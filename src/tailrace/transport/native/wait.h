@@ -56,12 +56,22 @@ static inline void cpu_relax(void) {
 #endif
 }
 
-/* The number behind so many blanks of a line in /proc; -1: there is none. */
-static inline int64_t ring_proc_number(int fd, int blanks) {
+typedef struct proc_line {
     char text[96];
-    ssize_t got = fd < 0 ? -1 : pread(fd, text, sizeof text, 0);
+    ssize_t length;
+} proc_line;
+
+static inline proc_line ring_proc_line(int fd) {
+    proc_line line;
+    line.length = fd < 0 ? -1 : pread(fd, line.text, sizeof line.text, 0);
+    return line;
+}
+
+/* The number behind so many blanks of a line in /proc; -1: there is none. */
+static inline int64_t ring_proc_number(const proc_line *line, int blanks) {
+    const char *text = line->text;
     int64_t number = -1;
-    for (ssize_t i = 0; i < got; i++) {
+    for (ssize_t i = 0; i < line->length; i++) {
         if (text[i] == ' ') blanks--;
         else if (blanks == 0 && text[i] >= '0' && text[i] <= '9')
             number = (number < 0 ? 0 : number) * 10 + (text[i] - '0');
@@ -79,9 +89,12 @@ static inline void ring_spin_open(ring_spin *spin) {
     spin->gap_ns = UINT64_C(1000000000);
     spin->last_ns = now_ns();
     spin->patience_ns = CALM_MIN_NS;
-    int64_t waited_ns = ring_proc_number(spin->wait_fd, 1);
-    spin->waited_ns = waited_ns < 0 ? 0 : (uint64_t)waited_ns;
-    spin->turns = waited_ns < 0 ? 0 : (uint64_t)ring_proc_number(spin->wait_fd, 2);
+    proc_line waits = ring_proc_line(spin->wait_fd);
+    int64_t turns = ring_proc_number(&waits, 2);
+    if (turns >= 0) {
+        spin->waited_ns = (uint64_t)ring_proc_number(&waits, 1);
+        spin->turns = (uint64_t)turns;
+    }
     spin->jitter_ns = 2 * EXPECT_JITTER_NS;
     spin->odd = 2;
     spin->rests = 1;
@@ -112,10 +125,10 @@ static inline void ring_keep_calm(ring_spin *spin, uint64_t waited_ns, uint64_t 
  * "250671 18231 34": we have run for so many ns, waited for so many, and got a core so often. */
 static inline bool ring_crowded(ring_spin *spin, uint64_t now) {
     if (now - spin->load_ns < SPIN_LOOK_AT_LOAD_NS) return spin->crowded;
-    int64_t runnable = ring_proc_number(spin->load_fd, 3);
-    int64_t waited_ns = ring_proc_number(spin->wait_fd, 1);
-    int64_t turns = ring_proc_number(spin->wait_fd, 2);
-    if (turns >= 0) ring_keep_calm(spin, (uint64_t)waited_ns, (uint64_t)turns, now);
+    proc_line load = ring_proc_line(spin->load_fd), waits = ring_proc_line(spin->wait_fd);
+    int64_t runnable = ring_proc_number(&load, 3), turns = ring_proc_number(&waits, 2);
+    if (turns >= 0)
+        ring_keep_calm(spin, (uint64_t)ring_proc_number(&waits, 1), (uint64_t)turns, now);
     spin->crowded = runnable < 0 || runnable > spin->cores || now < spin->calm_ns;
     spin->load_ns = now;
     return spin->crowded;

@@ -79,14 +79,13 @@ class Run(Benchmark):
 
     def __init__(self, options: Options, folder: Path, started: float) -> None:
         super().__init__(options, folder, started)
-        plan = QUICK if options.quick else FULL
-        self.plan = plan if options.rounds is None else replace(plan, rounds=options.rounds)
+        self._plan = self.plan(QUICK, FULL)
         self.results = Results()
         self.ends: list[Callable[[], None]] = []
 
     def measure(self) -> None:
         """Do all of the plan, or as much as there is time for."""
-        results, plan = self.results, self.plan
+        results, plan = self.results, self._plan
         results.background_cpu_percent = background_percent()
         self.warn_of_noise(results.background_cpu_percent)
         self.say("starting Spark")
@@ -119,7 +118,7 @@ class Run(Benchmark):
         self.say("handmade pipelines, each once")
         best: dict[tuple[str, str, str], tuple[float, Variant]] = {}
         for variant in VARIANTS:
-            outcome = pair.run(variant, self.plan.trial_s, 0, self.plan.trial_s / 3)
+            outcome = pair.run(variant, self._plan.trial_s, 0, self._plan.trial_s / 3)
             self.results.trials[variant] = outcome
             group = variant.workload, variant.shape, variant.transport
             if group not in best or best[group][0] < outcome.rate_per_s:
@@ -144,7 +143,7 @@ class Run(Benchmark):
                 steps.append(partial(self._tailrace, tailrace, workload, 1_000))
                 steps.append(partial(self._handmade, pair, leader, 10_000))
         for step in steps if number % 2 == 0 else reversed(steps):
-            if self.elapsed_s() > self.plan.budget_s:
+            if self.elapsed_s() > self._plan.budget_s:
                 self.say(f"no time for the rest of round {number + 1}")
                 return False
             step()
@@ -152,7 +151,7 @@ class Run(Benchmark):
 
     def _times_s(self, rate_per_s: int) -> tuple[float, float]:
         """How long, and how much of it is warm-up; the same for all contestants."""
-        plan = self.plan
+        plan = self._plan
         if rate_per_s:
             return plan.latency_s, plan.latency_warm_s
         return plan.rate_s, plan.rate_warm_s

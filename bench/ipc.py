@@ -36,7 +36,7 @@ their range. Compare numbers only inside one run.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -107,8 +107,7 @@ class Run(Benchmark):
 
     def __init__(self, options: Options, folder: Path, started: float) -> None:
         super().__init__(options, folder, started)
-        plan = quick_plan() if options.quick else full_plan()
-        self._plan = plan if options.rounds is None else replace(plan, rounds=options.rounds)
+        self._plan = self.plan(quick_plan(), full_plan())
         self.results = Results()
         self._pairs: dict[str, Pair] = {}
 

@@ -40,7 +40,7 @@ rounds; PyFlink's are two and a half times as long, since its jobs begin cold an
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -81,8 +81,7 @@ class Run(Benchmark):
 
     def __init__(self, options: Options, folder: Path, started: float) -> None:
         super().__init__(options, folder, started)
-        plan = QUICK if options.quick else FULL
-        self._plan = plan if options.rounds is None else replace(plan, rounds=options.rounds)
+        self._plan = self.plan(QUICK, FULL)
         self._systems = contestants()
         self._started_systems: list[Contestant] = []
         self._results = Results({system.key: system.label for system in self._systems})

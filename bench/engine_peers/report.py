@@ -4,21 +4,12 @@ from dataclasses import asdict
 from statistics import median
 from typing import Any
 
-from engine_peers.results import Results, Spread
+from engine_peers.results import Results
 from engine_peers.workloads import Outcome
 from harness.frame import machine
+from harness.spread import cell, limits, middle, rounded, short
 
 _PERCENTILES = {"p50": "p50", "p99": "p99", "p99.9": "p999"}
-
-
-def _short(value: float) -> str:
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
-
-
-def _spread(spread: Spread | None) -> str:
-    if spread is None:
-        return "-"
-    return f"{_short(spread.median)} ({_short(spread.low)}..{_short(spread.high)})"
 
 
 def table(results: Results) -> str:
@@ -33,15 +24,15 @@ def table(results: Results) -> str:
     for label, rate, outcomes in rows:
         if rate == 0:
             cpu = median(outcome.cpu_us for outcome in outcomes)
-            lines.append(f"{label:<44}{_spread(results.rate(outcomes)):>34}{cpu:>10.2f}")
+            lines.append(f"{label:<44}{cell(results.rate(outcomes)):>34}{cpu:>10.2f}")
     for variant, outcome in results.trials.items():
         if (variant, 0) not in results.handmade:
-            once = f"once: {_short(outcome.rate_per_s)}"
+            once = f"once: {short(outcome.rate_per_s)}"
             lines.append(f"{variant.label:<44}{once:>34}{outcome.cpu_us:>10.2f}")
     lines += ["", f"{'latency, ms':<54}{'p50':>26}{'p99':>26}{'p99.9':>26}"]
     for label, rate, outcomes in rows:
         if rate:
-            cells = "".join(f"{_spread(results.latency(outcomes, p)):>26}" for p in _PERCENTILES)
+            cells = "".join(f"{cell(results.latency(outcomes, p)):>26}" for p in _PERCENTILES)
             lines.append(f"{label + f' at {rate:,}/s':<54}{cells}")
     return "\n".join([*lines, ""])
 
@@ -54,24 +45,24 @@ def headline(results: Results, elapsed_s: float) -> dict[str, Any]:
         best = results.best_handmade(workload)
         rivals = results.handmade.get((best, 0), [])
         ours, theirs = results.rate(outcomes), results.rate(rivals)
-        figures[f"{workload}_{unit}_per_s"] = _middle(ours)
-        figures[f"{workload}_{unit}_per_s_range"] = _range(ours)
-        figures[f"handmade_{workload}_{unit}_per_s"] = _middle(theirs)
-        figures[f"handmade_{workload}_{unit}_per_s_range"] = _range(theirs)
+        figures[f"{workload}_{unit}_per_s"] = middle(ours)
+        figures[f"{workload}_{unit}_per_s_range"] = limits(ours)
+        figures[f"handmade_{workload}_{unit}_per_s"] = middle(theirs)
+        figures[f"handmade_{workload}_{unit}_per_s_range"] = limits(theirs)
         figures[f"handmade_{workload}_variant"] = best.label
         ratio = ours.median / theirs.median if ours and theirs else None
-        figures[f"{workload}_against_handmade"] = _rounded(ratio)
+        figures[f"{workload}_against_handmade"] = rounded(ratio)
         peak = ours.high / theirs.high if ours and theirs else None
-        figures[f"{workload}_best_round_against_handmade"] = _rounded(peak)
+        figures[f"{workload}_best_round_against_handmade"] = rounded(peak)
         figures[f"{workload}_cpu_us"] = _median([o.cpu_us for o in outcomes])
         figures[f"handmade_{workload}_cpu_us"] = _median([o.cpu_us for o in rivals])
         for rate, name in ((10_000, "10k"), (1_000, "1k")):
             paced = results.tailrace.get((workload, rate), [])
             for percentile, key in _PERCENTILES.items():
                 spread = results.latency(paced, percentile)
-                figures[f"{workload}_{name}_{key}_ms"] = _middle(spread)
+                figures[f"{workload}_{name}_{key}_ms"] = middle(spread)
                 if percentile == "p99":
-                    figures[f"{workload}_{name}_{key}_ms_range"] = _range(spread)
+                    figures[f"{workload}_{name}_{key}_ms_range"] = limits(spread)
             figures[f"{workload}_{name}_cpu_us"] = _median([o.cpu_us for o in paced])
             if workload == "chain":
                 for percentile in ("p50", "p99"):
@@ -85,40 +76,26 @@ def headline(results: Results, elapsed_s: float) -> dict[str, Any]:
         ]
         for percentile in ("p50", "p99"):
             spread = results.latency(rivals, percentile)
-            figures[f"handmade_{workload}_10k_{percentile}_ms"] = _middle(spread)
+            figures[f"handmade_{workload}_10k_{percentile}_ms"] = middle(spread)
     every = [outcome for outcomes in results.tailrace.values() for outcome in outcomes]
     rivals = [outcome for outcomes in results.handmade.values() for outcome in outcomes]
     figures["lost"] = sum(outcome.lost for outcome in every)
     figures["duplicated"] = sum(outcome.duplicated for outcome in every)
     figures["handmade_lost"] = sum(outcome.lost for outcome in rivals)
     figures["handmade_duplicated"] = sum(outcome.duplicated for outcome in rivals)
-    figures["idle_cpu_percent"] = _rounded(results.idle_cpu_percent)
-    figures["spark_start_s"] = _rounded(results.spark_start_s)
-    figures["first_job_start_s"] = _rounded(results.first_job_start_s)
-    figures["job_start_s"] = _rounded(results.job_start_s)
+    figures["idle_cpu_percent"] = rounded(results.idle_cpu_percent)
+    figures["spark_start_s"] = rounded(results.spark_start_s)
+    figures["first_job_start_s"] = rounded(results.first_job_start_s)
+    figures["job_start_s"] = rounded(results.job_start_s)
     figures["rounds"] = results.rounds
-    figures["background_cpu_percent"] = _rounded(results.background_cpu_percent)
-    figures["load_average"] = _rounded(results.load_average)
-    figures["elapsed_s"] = _rounded(elapsed_s)
+    figures["background_cpu_percent"] = rounded(results.background_cpu_percent)
+    figures["load_average"] = rounded(results.load_average)
+    figures["elapsed_s"] = rounded(elapsed_s)
     return figures
 
 
-def _rounded(value: float | None) -> float | None:
-    if value is None:
-        return None
-    return round(value) if value >= 1000 else float(f"{value:.4g}")
-
-
-def _middle(spread: Spread | None) -> float | None:
-    return None if spread is None else _rounded(spread.median)
-
-
 def _median(values: list[float]) -> float | None:
-    return _rounded(median(values)) if values else None
-
-
-def _range(spread: Spread | None) -> list[float | None] | None:
-    return None if spread is None else [_rounded(spread.low), _rounded(spread.high)]
+    return rounded(median(values)) if values else None
 
 
 def document(results: Results, figures: dict[str, Any]) -> dict[str, Any]:

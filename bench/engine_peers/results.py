@@ -6,20 +6,7 @@ from statistics import median
 
 from engine_peers.handmade import Variant
 from engine_peers.workloads import Outcome
-
-
-@dataclass(frozen=True)
-class Spread:
-    """A value's median over the rounds, and its range."""
-
-    median: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> "Spread | None":
-        """None if there are no values."""
-        return cls(median(values), min(values), max(values)) if values else None
+from harness.spread import Spread, spread_of
 
 
 @dataclass
@@ -56,8 +43,8 @@ class Results:
 
     def rate(self, outcomes: Sequence[Outcome]) -> Spread | None:
         """Records per second."""
-        return Spread.of([outcome.rate_per_s for outcome in outcomes])
+        return spread_of([outcome.rate_per_s for outcome in outcomes])
 
     def latency(self, outcomes: Sequence[Outcome], name: str) -> Spread | None:
         """A percentile, in milliseconds."""
-        return Spread.of([o.latency_ms[name] for o in outcomes if name in o.latency_ms])
+        return spread_of([o.latency_ms[name] for o in outcomes if name in o.latency_ms])

@@ -9,11 +9,12 @@ import sys
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 NOISY_PERCENT = 5
+P = TypeVar("P", bound=Any)
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,12 @@ class Benchmark(ABC):
         self.options = options
         self.folder = folder
         self._started = started
+
+    def plan(self, quick: P, full: P) -> P:
+        """Which of the two the user asked for, with as many rounds as they said."""
+        chosen = quick if self.options.quick else full
+        rounds = self.options.rounds
+        return chosen if rounds is None else replace(chosen, rounds=rounds)
 
     def elapsed_s(self) -> float:
         """The time since the command began."""

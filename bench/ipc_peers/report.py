@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ipc_peers.results import Point, Results, Spread, Variant, short
+from harness.spread import Spread, short
+from ipc_peers.results import Point, Results, Variant
 
 HEADLINES = {
     "10kb_3k": Point(10 << 10, 3_000),

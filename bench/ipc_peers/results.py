@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from harness.spread import Spread
 from ipc_peers.pair import Latency, Rate
 
 DEFAULT_RING_BYTES = 2 << 20  # the paper's
@@ -37,23 +38,6 @@ class Point:
         if self.ring_bytes == DEFAULT_RING_BYTES:
             return text
         return f"{text}, ring of {self.ring_bytes / self.size_bytes:.1f} messages"
-
-
-@dataclass(frozen=True)
-class Spread:
-    """The median of the rounds, and the lowest and the highest of them."""
-
-    median: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> "Spread":
-        """Summarise one value per round."""
-        return cls(statistics.median(values), min(values), max(values))
-
-    def __str__(self) -> str:
-        return f"{short(self.median)} ({short(self.low)}..{short(self.high)})"
 
 
 @dataclass(frozen=True)
@@ -130,14 +114,3 @@ def percentile(values: Sequence[int], percent: float) -> int:
     20
     """
     return sorted(values)[max(0, math.ceil(len(values) * percent / 100) - 1)]
-
-
-def short(value: float) -> str:
-    """Write a number with about three digits.
-
-    >>> short(0.1234), short(12.34), short(1234.5), short(3_400_000)
-    ('0.12', '12.3', '1,234', '3,400,000')
-    """
-    if abs(value) >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"

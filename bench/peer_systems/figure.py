@@ -8,7 +8,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-from peer_systems.report import short
+from harness.spread import short
 from peer_systems.results import PERCENTILES, RATES_PER_S, TAILRACE, WORKLOADS, Results
 
 SHADES = dict(zip(PERCENTILES, ("#9ecae1", "#4292c6", "#084594"), strict=True))

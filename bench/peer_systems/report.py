@@ -3,8 +3,8 @@
 from dataclasses import asdict
 from typing import Any
 
-from engine_peers.results import Spread
 from harness.frame import machine
+from harness.spread import cell, limits, middle, rounded
 from peer_systems.results import (
     PERCENTILES,
     RATES_PER_S,
@@ -13,17 +13,6 @@ from peer_systems.results import (
     Results,
     processes,
 )
-
-
-def short(value: float) -> str:
-    """Few digits."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def _cell(spread: Spread | None) -> str:
-    if spread is None:
-        return "-"
-    return f"{short(spread.median)} ({short(spread.low)}..{short(spread.high)})"
 
 
 def table(results: Results) -> str:
@@ -35,8 +24,8 @@ def table(results: Results) -> str:
         for system, label in results.labels.items():
             if every := results.every(system, workload):
                 lines.append(
-                    f"  {label:<24}{_cell(results.rate(system, workload)):>30}"
-                    f"{_cell(results.rate_ratio(system, workload)):>24}{processes(every):>11}"
+                    f"  {label:<24}{cell(results.rate(system, workload)):>30}"
+                    f"{cell(results.rate_ratio(system, workload)):>24}{processes(every):>11}"
                     f"{sum(run.lost for run in every):>6}{sum(run.duplicated for run in every):>7}"
                 )
         for rate in RATES_PER_S:
@@ -60,10 +49,10 @@ def _latency_rows(results: Results, workload: str, rate: int) -> list[str]:
         if results.too_fast(system, workload, rate):
             rows.append(f"  {label:<24}{'more than it takes':>26}")
         elif results.of(system, workload, rate):
-            cells = (results.latency_ms(system, workload, rate, name) for name in PERCENTILES)
+            spreads = (results.latency_ms(system, workload, rate, name) for name in PERCENTILES)
             ratio = results.latency_ratio(system, workload, rate, "p99")
-            text = "".join(f"{_cell(cell):>26}" for cell in cells)
-            rows.append(f"  {label:<24}{text}{_cell(ratio):>24}")
+            text = "".join(f"{cell(spread):>26}" for spread in spreads)
+            rows.append(f"  {label:<24}{text}{cell(ratio):>24}")
     return rows
 
 
@@ -77,8 +66,8 @@ def headline(results: Results, elapsed_s: float) -> dict[str, Any]:
         },
         "missing": results.missing,
         "rounds": results.rounds,
-        "background_cpu_percent": _rounded(results.background_cpu_percent),
-        "elapsed_s": _rounded(elapsed_s),
+        "background_cpu_percent": rounded(results.background_cpu_percent),
+        "elapsed_s": rounded(elapsed_s),
     }
 
 
@@ -86,8 +75,8 @@ def _figures(results: Results, system: str, workload: str) -> dict[str, Any]:
     every = results.every(system, workload)
     rate = results.rate(system, workload)
     figures: dict[str, Any] = {
-        "max_per_s": _middle(rate),
-        "max_per_s_range": _range(rate),
+        "max_per_s": middle(rate),
+        "max_per_s_range": limits(rate),
         "processes": processes(every),
         "lost": sum(run.lost for run in every),
         "duplicated": sum(run.duplicated for run in every),
@@ -99,30 +88,16 @@ def _figures(results: Results, system: str, workload: str) -> dict[str, Any]:
         for percentile in PERCENTILES:
             key = f"{percentile.replace('.', '')}_{name}"
             spread = results.latency_ms(system, workload, asked, percentile)
-            figures[f"{key}_ms"] = _middle(spread)
-            figures[f"{key}_ms_range"] = _range(spread)
+            figures[f"{key}_ms"] = middle(spread)
+            figures[f"{key}_ms_range"] = limits(spread)
             ratios[key] = results.latency_ratio(system, workload, asked, percentile)
         figures[f"saturated_{name}"] = results.too_fast(system, workload, asked)
     if system != TAILRACE:
         figures["to_tailrace"] = {
-            key: None if spread is None else [_middle(spread), *(_range(spread) or ())]
+            key: None if spread is None else [middle(spread), *(limits(spread) or ())]
             for key, spread in ratios.items()
         }
     return figures
-
-
-def _rounded(value: float | None) -> float | None:
-    if value is None:
-        return None
-    return round(value) if value >= 1_000 else float(f"{value:.4g}")
-
-
-def _middle(spread: Spread | None) -> float | None:
-    return None if spread is None else _rounded(spread.median)
-
-
-def _range(spread: Spread | None) -> list[float | None] | None:
-    return None if spread is None else [_rounded(spread.low), _rounded(spread.high)]
 
 
 def document(results: Results, figures: dict[str, Any]) -> dict[str, Any]:

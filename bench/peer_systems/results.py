@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from engine_peers.results import Spread
+from harness.spread import Spread, spread_of
 from peer_systems.told import Measured
 
 WORKLOADS = {"wordcount": "sentences", "chain": "records"}
@@ -54,7 +54,7 @@ class Results:
 
     def rate(self, system: str, workload: str) -> Spread | None:
         """The maximum rate per second."""
-        return Spread.of([run.rate_per_s for run in self.of(system, workload, FULL_SPEED)])
+        return spread_of([run.rate_per_s for run in self.of(system, workload, FULL_SPEED)])
 
     def too_fast(self, system: str, workload: str, rate_per_s: int) -> bool:
         """Whether the system cannot keep up with a rate, as far as is known."""
@@ -71,7 +71,7 @@ class Results:
         if self.too_fast(system, workload, rate_per_s):
             return None
         runs = self.of(system, workload, rate_per_s)
-        return Spread.of([run.latency_ms[percentile] for run in runs if run.latency_ms])
+        return spread_of([run.latency_ms[percentile] for run in runs if run.latency_ms])
 
     def rate_ratio(self, system: str, workload: str) -> Spread | None:
         """Its maximum rate to Tailrace's, round by round: below 1 it is slower."""
@@ -97,7 +97,7 @@ class Results:
             for number, run in theirs.items()
             if number in ours and figure(ours[number])
         ]
-        return Spread.of(values)
+        return spread_of(values)
 
 
 def processes(runs: Sequence[Measured]) -> int | None:

@@ -3,7 +3,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-NATIVE := $(wildcard src/tailrace/*/*.pyx src/tailrace/transport/native/*.h)
+NATIVE := $(wildcard src/tailrace/*/*.pyx src/tailrace/*/*.pxd src/tailrace/transport/native/*.h)
 SANITIZERS := thread address undefined
 CFLAGS_STRESS := -std=c11 -O1 -g -Wall -Wextra -Wno-tsan -Isrc/tailrace/transport -pthread
 

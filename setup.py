@@ -29,7 +29,12 @@ setup(
                     [f"src/{name.replace('.', '/')}.pyx"],
                     extra_compile_args=["-std=c11", "-O3", "-Wall"],
                 )
-                for name in ("tailrace.transport.flat", "tailrace.runtime.hot")
+                for name in (
+                    "tailrace.transport.texts",
+                    "tailrace.transport.flat",
+                    "tailrace.runtime.hot",
+                    "tailrace.runtime.guard",
+                )
             ),
         ],
         compiler_directives={"language_level": 3, "boundscheck": False, "wraparound": False},

@@ -9,11 +9,12 @@ from typing import Any
 
 from tailrace.graph.expand import Chain
 from tailrace.graph.model import DEAD_LETTERS, Graph, Operator, Record
+from tailrace.runtime.guard import Counts, Timing, guard
 from tailrace.runtime.histogram import Histogram
 from tailrace.runtime.outlet import END, IDLE, WATERMARK, Inlet, Item, Marker, Outlet
 from tailrace.runtime.router import Router
 from tailrace.runtime.source import SourceStep
-from tailrace.runtime.step import Counts, Fail, Put, Step, Timing, call, failure, guard
+from tailrace.runtime.step import Fail, Put, Step, call, failure
 
 
 @dataclass
@@ -127,24 +128,15 @@ class Instance:
                 if stream.source in self.chain.operators:
                     self._before[name] = stream.source
             self.steps.insert(0, (name, step))
-            guards[name] = self._guards(operator, step, ways)
+            guards[name] = self._guards(operator, step, fail)
         self.entries = guards[self.chain.operators[0]]
         first = self.steps[0][1]
         self.source = first if isinstance(first, SourceStep) else None
 
-    def _guards(self, operator: Operator, step: Step, ways: dict[str, Put]) -> list[Put]:
+    def _guards(self, operator: Operator, step: Step, fail: Fail) -> list[Put]:
         counts = self.counts[operator.name]
         puts = [
-            guard(
-                operator.name,
-                step,
-                port,
-                operator.on_error,
-                counts,
-                ways.get(DEAD_LETTERS),
-                self.timing,
-                self.clock_ns,
-            )
+            guard(operator.name, step.process, port, fail, counts, self.timing, self.clock_ns)
             for port in range(operator.ports)
         ]
         is_sink = set(operator.outputs) <= {DEAD_LETTERS}

@@ -23,14 +23,14 @@ cdef extern from "Python.h":
 
 cdef enum:
     MOST_BYTES = 40
-    PAIRS = 4096
+    PAIR_BITS = 12
 
-cdef PyObject *slots[PAIRS][2]
+cdef PyObject *slots[1 << PAIR_BITS][2]
 
 
 cdef inline uint64_t _mix(uint64_t hash, uint64_t word) noexcept:
-    hash = (hash ^ word) * 0x9E3779B97F4A7C15ULL
-    return hash ^ (hash >> 29)
+    hash ^= word
+    return (hash ^ hash >> 32) * 0x9E3779B97F4A7C15ULL
 
 
 cdef inline size_t _pair(const char *at, Py_ssize_t size) noexcept:
@@ -51,7 +51,7 @@ cdef inline size_t _pair(const char *at, Py_ssize_t size) noexcept:
     elif size > 0:
         word = <uint64_t><unsigned char>at[0] << 16 | <uint64_t><unsigned char>at[size // 2] << 8
         word |= <unsigned char>at[size - 1]
-    return (_mix(hash, word) >> 32) % PAIRS
+    return _mix(_mix(hash, word), 0) >> (64 - PAIR_BITS)
 
 
 cdef inline bint _is(PyObject *known, const char *at, Py_ssize_t size) noexcept:

@@ -104,9 +104,10 @@ class Core:
         self._timer_ids = count()
         self._closed = False
         self._woken: list[tuple[Instance, str]] = []
-        self._transfer: dict[str, Histogram] = {}
-        self._wait: dict[str, Histogram] = {}
         self._labels = [link.stream.label for link in wiring.links]
+        labels = dict.fromkeys(self._labels)
+        self._transfer = {label: Histogram() for label in labels}
+        self._wait = {label: Histogram() for label in labels}
         self._placement = placement
         self.instances: list[Instance] = []
         try:
@@ -125,8 +126,14 @@ class Core:
         instance = Instance(instance_id, chain, self._clock_ns)
         self.instances.append(instance)
         for link in self.wiring.links_into[instance_id]:
-            inlet = Inlet(link.id, self._placement[link.sender], link.stream.port)
-            instance.inlets[link.id] = inlet
+            label = link.stream.label
+            instance.inlets[link.id] = Inlet(
+                link.id,
+                self._placement[link.sender],
+                link.stream.port,
+                self._transfer[label],
+                self._wait[label],
+            )
             self._receiver[link.id] = instance
         # Streams may be equal (a stream merged with itself) and are still two.
         leaving = groupby(self.wiring.links_out_of[instance_id], lambda link: id(link.stream))
@@ -187,7 +194,10 @@ class Core:
         """Queue a message that has arrived; from another worker, of that size."""
         instance = self._receiver[link]
         inlet = instance.inlets[link]
-        records = sum(len(item[1]) for item in items if not isinstance(item, Marker))
+        records = 0
+        for item in items:
+            if not isinstance(item, Marker):
+                records += len(item[1])
         inlet.received += records
         if not records and inlet.last is not None:
             # No credit bounds markers; behind the sender's newest message they take no room.
@@ -198,7 +208,7 @@ class Core:
         inlet.last = items
         now_ns = self._clock_ns()
         if records:
-            self._histogram(self._transfer, link).record(now_ns - sent_ns, records)
+            inlet.transfer.record(now_ns - sent_ns, records)
         instance.queue.append((inlet, items, now_ns, size_bytes))
 
     def credit(self, link: int, taken: int) -> None:
@@ -219,7 +229,7 @@ class Core:
 
     def round(self) -> bool:
         """Do what can be done now. False: there was nothing, and nothing changes by itself."""
-        progress = self._rouse()
+        progress = bool(self._woken) and self._rouse()
         for instance in self.instances:
             if instance.ended:
                 continue
@@ -247,7 +257,7 @@ class Core:
         taken = instance.take(inlet, items)
         if not taken:
             return
-        self._histogram(self._wait, inlet.link).record(waited_ns, taken)
+        inlet.wait.record(waited_ns, taken)
         inlet.unreported_bytes += size_bytes
         if (
             inlet.unreported >= self.limits.window_records // 4
@@ -376,10 +386,10 @@ class Core:
 
     def streams(self) -> dict[str, StreamStats]:
         """What each stream has carried, by label."""
-        stats: dict[str, StreamStats] = {}
-        for label in dict.fromkeys(self._labels):
-            transfer, wait = self._transfer.get(label), self._wait.get(label)
-            stats[label] = StreamStats(0, 0, transfer or Histogram(), wait or Histogram())
+        stats = {
+            label: StreamStats(0, 0, transfer, self._wait[label])
+            for label, transfer in self._transfer.items()
+        }
         for link, outlet in self._outlets.items():
             stats[self._labels[link]].sent += outlet.sent
         for link, instance in self._receiver.items():
@@ -401,10 +411,3 @@ class Core:
                     size_bytes = round(outlet.sent * measured / count)
                 found.append((link, outlet.messages, outlet.sent, size_bytes))
         return found
-
-    def _histogram(self, kept: dict[str, Histogram], link: int) -> Histogram:
-        label = self._labels[link]
-        histogram = kept.get(label)
-        if histogram is None:
-            histogram = kept[label] = Histogram()
-        return histogram

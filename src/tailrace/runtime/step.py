@@ -34,8 +34,11 @@ class Step:
     """Watermarks stop at this step: it declares those behind it itself, by `context.advance`."""
     outstanding: int = 0
     """Records taken and not yet done with; the instance ends only when there are none."""
-    busy: bool = False
-    """Whether it has so many outstanding that the instance should take no more for now."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether it has so many outstanding that the instance should take no more for now."""
+        return False
 
     def process(self, records: Iterator[Record], port: int) -> None:
         """Take all records from the iterator."""

@@ -131,7 +131,7 @@ cdef extern from "native/wait.h" nogil:
     bint ring_spin_for(ring_reader *, ring_spin *, uint64_t)
     bint ring_crowded(ring_spin *, uint64_t)
     void ring_arrived(ring_spin *, const ring_reader *, uint64_t)
-    bint ring_expected(const ring_spin *, const ring_reader *, uint64_t *, uint64_t *)
+    bint ring_expected(const ring_spin *, const ring_reader *, uint64_t, uint64_t *, uint64_t *)
     int ring_wait(ring_reader *, ring_spin *, uint64_t)
     uint64_t now_ns()
 
@@ -740,11 +740,10 @@ cdef class Reader:
 
         Messages that come at even distances are expected; of others nobody knows.
         """
-        cdef uint64_t from_ns, until_ns, now
+        cdef uint64_t from_ns, until_ns, now = now_ns()
         self._check()
-        if not ring_expected(&self.spinner, &self.reader, &from_ns, &until_ns):
+        if not ring_expected(&self.spinner, &self.reader, now, &from_ns, &until_ns):
             return None
-        now = now_ns()
         return None if now >= from_ns else (from_ns - now) / 1e9
 
     def close(self):

@@ -11,7 +11,6 @@ from tailrace.runtime.hot cimport note
 cdef extern from "Python.h":
     Py_ssize_t PyObject_LengthHint(object, Py_ssize_t) except -1
     Py_ssize_t PyList_GET_SIZE(object)
-    void Py_SET_SIZE(object, Py_ssize_t)
 
 
 cdef class Counts:
@@ -34,14 +33,13 @@ cdef bint _left(iterator, list records) except -1:
     """Whether a list's iterator has not said "end" yet, be it that it is behind the last record.
 
     `map` and its like take a StopIteration out of the user's function for the end of the input.
-    Only an iterator that has not said "end" itself sees its list grow, so we let it seem to.
+    Only an iterator that has not said "end" itself sees its list grow.
     """
-    cdef Py_ssize_t size = PyList_GET_SIZE(records)
-    Py_SET_SIZE(records, size + 1)
-    try:
-        return PyObject_LengthHint(iterator, 0) > 0
-    finally:
-        Py_SET_SIZE(records, size)
+    cdef Py_ssize_t unseen
+    records.append(None)
+    unseen = PyObject_LengthHint(iterator, 0)
+    records.pop()
+    return unseen > 0
 
 
 def guard(str name, process, port, fail, Counts counts not None, Timing timing not None, clock_ns):

@@ -21,7 +21,8 @@ from dataclasses import replace
 from math import ceil, inf
 
 from tailrace.graph.model import Graph, Rule
-from tailrace.plan.branch_and_bound import Effort, Search, Solution
+from tailrace.plan.branch_and_bound import Search, Solution
+from tailrace.plan.effort import Effort
 from tailrace.plan.flow import Flow, flow_of
 from tailrace.plan.layout import Layout, layout_of, layout_of_plan
 from tailrace.plan.loads import loads, resource_uses, source_rates

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tailrace as tr
-from tailrace.api import Topology
+from tailrace import Topology
 from tailrace.graph.model import MAIN
 from tailrace.graph.wiring import wire
 from tailrace.runtime.core import DEFAULT_LIMITS, Core, Limits

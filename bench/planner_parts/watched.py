@@ -1,7 +1,6 @@
 """A source that notes how much it has emitted by when, and leaves that in a folder."""
 
 import json
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -78,8 +77,3 @@ def rate_in(folder: Path, begin_ns: int, end_ns: int) -> float:
 
         emitted += by(end_ns) - by(begin_ns)
     return emitted * 1e9 / (end_ns - begin_ns)
-
-
-def now_ns() -> int:
-    """The time by the clock of workers on this machine."""
-    return time.monotonic_ns()

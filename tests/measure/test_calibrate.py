@@ -18,21 +18,30 @@ from tailrace.plan.machine import Cost, Machine, cluster
 @pytest.mark.parametrize("by_tcp", [False, True])
 def test_both_workers_of_a_pair_have_costs(by_tcp: bool) -> None:
     trials = [Trial(way, 64, 16) for way in (ALONE, FUSED, LOCAL, ACROSS, ACROSS)]
-    times = run_pair(trials, by_tcp=by_tcp)
+    times = run_pair(trials, yardstick_ns=300.0, by_tcp=by_tcp)
     assert all(sender > 0 for sender, _ in times)
     assert [receiver > 0 for _, receiver in times] == [False, False, False, True, True]
+
+
+def test_costs_of_a_pair_are_at_the_yardsticks_speed() -> None:
+    trials = [Trial(ACROSS, 64, 16)]
+    ((sent_ns, received_ns),) = run_pair(trials, yardstick_ns=300.0)
+    ((slow_sent_ns, slow_received_ns),) = run_pair(trials, yardstick_ns=30_000.0)
+    assert slow_sent_ns > 10 * sent_ns
+    assert slow_received_ns > 10 * received_ns
 
 
 def test_a_pair_that_fails_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pair, "_TIMEOUT_S", 20.0)
     with pytest.raises(RuntimeError, match="calibration failed"):
-        run_pair([Trial(ACROSS, 0, 16)])
+        run_pair([Trial(ACROSS, 0, 16)], yardstick_ns=300.0)
 
 
 def test_costs_of_every_boundary() -> None:
     machine = calibrate(detect(), link_bits_per_s=8e9)
     assert machine.nodes == detect().nodes
     assert machine.link_bytes_per_s == 1e9
+    assert machine.yardstick_ns > 0
     assert machine.same_place.encode is None
     for crossing in (machine.same_socket, machine.other_node):
         assert crossing.encode is not None
@@ -50,7 +59,7 @@ class Counted:
 
     def __call__(self, machine: Machine) -> Machine:
         self.calls += 1
-        return replace(machine, link_bytes_per_s=float(self.calls))
+        return replace(machine, link_bytes_per_s=float(self.calls), yardstick_ns=300.0)
 
 
 @pytest.fixture
@@ -97,8 +106,17 @@ def test_it_is_measured_again_when_asked_for(tmp_path: Path, counted: Counted) -
 
 def test_it_is_measured_again_on_other_hardware(tmp_path: Path, counted: Counted) -> None:
     path = tmp_path / "machine.json"
-    cluster(1, sockets=64).save(path)
+    replace(cluster(1, sockets=64), yardstick_ns=300.0).save(path)
     assert this_machine(path).nodes == detect().nodes
+    assert counted.calls == 1
+
+
+def test_it_is_measured_again_when_the_file_does_not_say_how_fast_cores_were(
+    tmp_path: Path, counted: Counted
+) -> None:
+    path = tmp_path / "machine.json"
+    detect().save(path)
+    assert this_machine(path).yardstick_ns == 300
     assert counted.calls == 1
 
 

@@ -7,6 +7,7 @@ import pytest
 
 import tailrace as tr
 from tailrace.graph.model import Graph
+from tailrace.measure import profiler
 from tailrace.measure.profiler import in_stretches, profile, weighted
 from tailrace.plan.machine import cluster
 from tailrace.plan.model import predict
@@ -99,6 +100,20 @@ def test_work_that_comes_now_and_then_is_in_the_median() -> None:
     stream.map(lambda n: n, name="even").sink(print, name="other")
     found = profile(topology)
     assert found.of("bursts").work.execute_ns > 5 * found.of("even").work.execute_ns
+
+
+def test_times_are_for_the_speed_that_the_profile_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profiler, "full_speed_ns", lambda seconds: 3e8)
+    topology, stream = numbers()
+    stream.key_by(lambda n: n).map(str, name="text", parallelism=2).sink(print)
+    found = profile(topology)
+    source = found.of("numbers")
+    assert found.yardstick_ns == 3e8
+    # As if lines of the yardstick took 0.3 s each: nothing takes less than a ms.
+    assert source.work.execute_ns > 1e6
+    assert source.deal_ns["numbers -> text"] > 1e6
+    assert source.jumbos["numbers -> text"].encode_ns > 1e6
+    assert found.of("text").work.execute_ns > 1e6
 
 
 def test_dealing_to_several_receivers_is_told_apart() -> None:

@@ -1,5 +1,6 @@
 """Machines: places, what crossing between them costs, and the file they are kept in."""
 
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 
@@ -112,5 +113,11 @@ def test_what_goes_by_reference_is_not_encoded() -> None:
 def test_codecs_are_kept_in_the_file(tmp_path: Path) -> None:
     crossing = Crossing(Cost(1), Cost(message_ns=2), encode=Cost(3), decode=Cost(4))
     machine = cluster(2, same_socket=crossing)
+    machine.save(tmp_path / "machine.json")
+    assert Machine.load(tmp_path / "machine.json") == machine
+
+
+def test_the_speed_of_the_cores_is_kept_in_the_file(tmp_path: Path) -> None:
+    machine = replace(cluster(2), yardstick_ns=287.5)
     machine.save(tmp_path / "machine.json")
     assert Machine.load(tmp_path / "machine.json") == machine

@@ -27,6 +27,13 @@ def limit(found: Prediction) -> tuple[str, tuple[int, ...]]:
     return found.bottleneck.what, found.bottleneck.where
 
 
+def test_a_profile_of_faster_cores_counts_as_on_the_machines() -> None:
+    times = replace(TIMES, yardstick_ns=200.0)
+    machine = replace(ONE, yardstick_ns=300.0, same_place=Crossing(receiver=Cost(record_ns=100)))
+    found = predict(LINE, placed(LINE, ROOMY, 0, 0), times, machine)
+    assert found.throughput == pytest.approx(1e9 / (200 * 300 / 200 + 100))
+
+
 def test_the_slowest_instance_says_the_rate() -> None:
     found = predict(LINE, placed(LINE, ROOMY, 0, 0), TIMES, ONE)
     assert found.throughput == pytest.approx(5e6)

@@ -35,8 +35,26 @@ def test_another_percentile_can_be_chosen() -> None:
     assert slow.by_input["accidents"].execute_ns == 20
 
 
+def test_on_slower_cores_every_time_is_longer_and_nothing_else_changes() -> None:
+    slow = Profile({"tolls": TOLLS}, yardstick_ns=300.0).at_speed(600.0)
+    assert slow.yardstick_ns == 600
+    assert slow.of("tolls") == OperatorProfile(
+        Work(200.0, {"main": 1.0}, percentiles_ns={5: 180.0, 50: 200.0, 95: 300.0}),
+        {"main": 64.0},
+        {"accidents": Work(40.0, {"main": 0.0}, memory_bytes=8)},
+        {"main": Jumbo(encode_ns=1000.0, decode_ns=600.0, records=64.0)},
+        {"balances": 140.0},
+    )
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(0.0, 600.0), (300.0, 0.0)])
+def test_times_stay_where_a_speed_is_not_known(ours: float, theirs: float) -> None:
+    profile = Profile({"tolls": TOLLS}, yardstick_ns=ours)
+    assert profile.at_speed(theirs) == profile
+
+
 def test_a_profile_comes_back_from_its_file(tmp_path: Path) -> None:
-    profile = Profile({"tolls": TOLLS}, note="by hand")
+    profile = Profile({"tolls": TOLLS}, note="by hand", yardstick_ns=300.0)
     profile.save(tmp_path / "profile.json")
     assert Profile.load(tmp_path / "profile.json") == profile
 

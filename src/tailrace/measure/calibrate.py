@@ -15,6 +15,7 @@ import os
 import socket
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from math import inf
 from pathlib import Path
@@ -23,6 +24,7 @@ from tailrace.measure.codec import CodecTimes, measure_codec
 from tailrace.measure.detect import detect
 from tailrace.measure.fit import Point, fit_cost
 from tailrace.measure.pair import ACROSS, ALONE, FUSED, LOCAL, Trial, run_pair, text_records
+from tailrace.measure.yardstick import Yardstick, full_speed_ns
 from tailrace.plan.machine import Cost, Crossing, Machine
 
 JUMBOS = (32, 256)
@@ -30,19 +32,22 @@ JUMBOS = (32, 256)
 SIZES_BYTES = (16, 128, 1024)
 OTHER_SOCKET_FACTOR = 1.5
 """What another socket costs, in terms of the same one, where it cannot be measured."""
+_GAUGING_S = 1.0
+"""To find out how fast the cores are when nobody slows them down."""
 
 
 def this_machine(path: Path | str | None = None, *, fresh: bool = False) -> Machine:
     """This machine with its measured costs, from the file that an earlier call has left.
 
     The file is `path`, or one in the user's cache folder for this host and version. It is made, or
-    made again, when there is none, with `fresh`, or when sockets and cores are others now.
+    made again, when there is none, with `fresh`, when sockets and cores are others now, or when it
+    does not say how fast they were.
     """
     path = cache_path() if path is None else Path(path)
     detected = detect()
     if path.exists() and not fresh:
         saved = Machine.load(path)
-        if saved.nodes == detected.nodes:
+        if saved.nodes == detected.nodes and saved.yardstick_ns:
             return saved
     machine = calibrate(detected)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -67,18 +72,20 @@ def calibrate(machine: Machine, *, link_bits_per_s: float = inf) -> Machine:
     """The machine (one node, this one) with the costs of its boundaries.
 
     What another node costs is measured over the loopback: the same system calls and copies, without
-    a network card's. The speed of the link is yours to say.
+    a network card's. The speed of the link is yours to say. Costs are for cores at full speed.
     """
     (node,) = machine.nodes
     sockets = [set(one.cores) for one in node.sockets]
     bases = [Trial(way, n, SIZES_BYTES[0]) for way in (ALONE, FUSED, LOCAL) for n in JUMBOS]
     across = [Trial(ACROSS, n, size) for n in JUMBOS for size in SIZES_BYTES]
+    yardstick = Yardstick(full_speed_ns(_GAUGING_S))
     text = [
-        measure_codec([text_records(trial.jumbo_records, trial.record_bytes)], rounds=20)
+        measure_codec([text_records(trial.jumbo_records, trial.record_bytes)], yardstick, rounds=20)
         for trial in across
     ]
+    pair = partial(run_pair, yardstick_ns=yardstick.base_ns)
     here = (sockets[0], sockets[0])
-    found = dict(zip(bases + across, run_pair(bases + across, cores=here), strict=True))
+    found = dict(zip(bases + across, pair(bases + across, cores=here), strict=True))
     alone, fused, local = (
         [found[trial][0] for trial in bases if trial.way == way] for way in (ALONE, FUSED, LOCAL)
     )
@@ -89,7 +96,7 @@ def calibrate(machine: Machine, *, link_bits_per_s: float = inf) -> Machine:
         per_byte=False,
     )
     half = Cost(record_ns=both.record_ns / 2, message_ns=both.message_ns / 2)
-    encode, decode = _pickled()
+    encode, decode = _pickled(yardstick)
 
     def crossing(times: Sequence[tuple[float, float]]) -> Crossing:
         sender, receiver = _points(across, times, text, own)
@@ -98,18 +105,19 @@ def calibrate(machine: Machine, *, link_bits_per_s: float = inf) -> Machine:
     same_socket = crossing([found[trial] for trial in across])
     apart = []
     for distance in range(1, len(machine.other_socket) + 1):
-        pair = _sockets_at(machine, distance, sockets)
-        if pair is None:
+        two = _sockets_at(machine, distance, sockets)
+        if two is None:
             apart.append(_scaled(same_socket, OTHER_SOCKET_FACTOR**distance))
         else:
-            apart.append(crossing(run_pair(across, cores=pair)))
+            apart.append(crossing(pair(across, cores=two)))
     return replace(
         machine,
         same_place=Crossing(half, half),
         same_socket=same_socket,
         other_socket=tuple(apart),
-        other_node=crossing(run_pair(across, by_tcp=True, cores=here)),
+        other_node=crossing(pair(across, by_tcp=True, cores=here)),
         link_bytes_per_s=link_bits_per_s / 8,
+        yardstick_ns=round(yardstick.base_ns, 1),
     )
 
 
@@ -130,13 +138,13 @@ def _points(
     return sender, receiver
 
 
-def _pickled() -> tuple[Cost, Cost]:
+def _pickled(yardstick: Yardstick) -> tuple[Cost, Cost]:
     """What encoding and decoding tuples of a number and a text cost, by the bytes they make."""
     encode: list[Point] = []
     decode: list[Point] = []
     for size in SIZES_BYTES:
         records = [(i, text) for i, text in enumerate(text_records(128, size))]
-        times = measure_codec([records], rounds=20)
+        times = measure_codec([records], yardstick, rounds=20)
         encode.append((128, times.record_bytes, times.encode_ns))
         decode.append((128, times.record_bytes, times.decode_ns))
     return fit_cost(encode, per_message=False), fit_cost(decode, per_message=False)

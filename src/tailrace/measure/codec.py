@@ -9,6 +9,7 @@ from statistics import median
 
 from tailrace.control.peers import JumboCodec
 from tailrace.graph.model import Record
+from tailrace.measure.yardstick import Yardstick
 
 
 @dataclass(frozen=True)
@@ -20,15 +21,18 @@ class CodecTimes:
     record_bytes: float
 
 
-def measure_codec(jumbos: Sequence[list[Record]], rounds: int = 3) -> CodecTimes:
+def measure_codec(
+    jumbos: Sequence[list[Record]], yardstick: Yardstick, rounds: int = 3
+) -> CodecTimes:
     """CPU time and size of the records of some jumbos, the median over jumbos and rounds.
 
-    Raises CodecError for records that cannot be encoded.
+    Times are at the yardstick's speed. Raises CodecError for records that cannot be encoded.
     """
     codec = JumboCodec(time.monotonic_ns)
     encode, decode, sizes = [], [], []
     for _ in range(rounds):
         for records in jumbos:
+            factor = yardstick.factor()
             began_ns = time.thread_time_ns()
             buffers = codec.encode([(0, records)])
             encoded_ns = time.thread_time_ns()
@@ -36,7 +40,7 @@ def measure_codec(jumbos: Sequence[list[Record]], rounds: int = 3) -> CodecTimes
             payload = b"".join(buffers)
             joined_ns = time.thread_time_ns()
             codec.decode(payload)
-            decode.append((time.thread_time_ns() - joined_ns) / len(records))
-            encode.append((encoded_ns - began_ns) / len(records))
+            decode.append((time.thread_time_ns() - joined_ns) * factor / len(records))
+            encode.append((encoded_ns - began_ns) * factor / len(records))
             sizes.append(len(payload) / len(records))
     return CodecTimes(median(encode), median(decode), sum(sizes) / len(sizes))

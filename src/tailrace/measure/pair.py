@@ -27,6 +27,7 @@ from tailrace.control.protocol import Settings
 from tailrace.control.worker import Worker
 from tailrace.graph.model import DEAD_LETTERS, Graph, Grouping, Operator, Record, Rule, Stream
 from tailrace.graph.wiring import wire
+from tailrace.measure.yardstick import Yardstick
 from tailrace.runtime.core import DEFAULT_LIMITS, Core
 from tailrace.runtime.source import Reader, Sink, SinkLogic, Source, SourceLogic
 
@@ -108,13 +109,17 @@ def _topology(trials: Sequence[Trial]) -> tuple[Graph, tuple[int, ...], tuple[in
 class _Watched(Worker):
     """A worker that notes what its turns cost, by trial, some turns together."""
 
-    def __init__(self, settings: Settings, rank: int, trials: Sequence[Trial]) -> None:
+    def __init__(
+        self, settings: Settings, rank: int, trials: Sequence[Trial], yardstick: Yardstick
+    ) -> None:
         super().__init__(settings, rank, "calibration")
         self._trials = trials
+        self._yardstick = yardstick
         self._at = -1
         self._seen: Counter[str] = Counter()
         self._trial = -1  # whose costs are being added up
-        self._spent_ns = self._records = 0
+        self._spent_ns = 0.0
+        self._records = 0
         self.costs_ns: list[list[float]] = [[] for _ in trials]
 
     def _turn(self) -> None:
@@ -122,9 +127,10 @@ class _Watched(Worker):
             self._take_turns()
         else:
             time.sleep(_BREATH_S)  # a worker that is the bottleneck finds several messages
+        factor = self._yardstick.factor()
         began_ns = time.thread_time_ns()
         super()._turn()
-        turn_ns = time.thread_time_ns() - began_ns
+        turn_ns = (time.thread_time_ns() - began_ns) * factor
         self._spent_ns += turn_ns
         for trial, records in self._moved().items():
             if trial != self._trial:
@@ -132,7 +138,8 @@ class _Watched(Worker):
             self._records += records
             if self._records >= _TOGETHER * self._trials[trial].jumbo_records:
                 self.costs_ns[trial].append(self._spent_ns / self._records)
-                self._spent_ns = self._records = 0
+                self._spent_ns = 0.0
+                self._records = 0
 
     def _rest(self, core: Core) -> None:
         self._look(_BREATH_S)  # spinning would count as work
@@ -174,11 +181,13 @@ class _Watched(Worker):
 def run_pair(
     trials: Sequence[Trial],
     *,
+    yardstick_ns: float,
     by_tcp: bool = False,
     cores: tuple[Collection[int], Collection[int]] | None = None,
 ) -> list[tuple[float, float]]:
     """CPU time per record, in ns, of the source's worker and of the other one, by trial.
 
+    Times are for cores on which the yardstick takes `yardstick_ns`.
     The two workers talk through rings, or by TCP over the loopback; they run on the given cores.
     """
     graph, placement, _ = _topology(trials)
@@ -195,7 +204,7 @@ def run_pair(
         for rank in (0, 1):
             with tempfile.TemporaryFile() as orders:
                 bound = sorted(cores[rank]) if cores else []
-                pickle.dump((settings, rank, trials, bound), orders)
+                pickle.dump((settings, rank, trials, yardstick_ns, bound), orders)
                 orders.seek(0)
                 command = [sys.executable, "-m", "tailrace.measure.pair"]
                 processes.append(subprocess.Popen(command, stdin=orders, stdout=subprocess.PIPE))
@@ -227,11 +236,11 @@ def _middle(trial: Trial, costs_ns: Sequence[float]) -> float:
 
 def main() -> None:
     """One of the two: told on stdin what to do, tells on stdout what it cost."""
-    settings, rank, trials, cores = pickle.load(sys.stdin.buffer)
+    settings, rank, trials, yardstick_ns, cores = pickle.load(sys.stdin.buffer)
     if cores:
         with suppress(OSError):
             os.sched_setaffinity(0, cores)
-    worker = _Watched(settings, rank, trials)
+    worker = _Watched(settings, rank, trials, Yardstick(yardstick_ns))
     worker.run()
     json.dump(worker.costs_ns, sys.stdout)
 

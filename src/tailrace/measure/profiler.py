@@ -21,6 +21,7 @@ from tailrace.graph.model import Graph, Operator, Rule, Stream
 from tailrace.graph.validate import order
 from tailrace.measure.codec import CodecTimes
 from tailrace.measure.station import DEALT, Batch, Carried, Station, Stopwatch, Timed
+from tailrace.measure.yardstick import Yardstick, full_speed_ns
 from tailrace.plan.machine import PROFILED_RECEIVERS, Jumbo
 from tailrace.plan.profile import DEFAULT_RECORD_BYTES, OperatorProfile, Profile, Work, origin, way
 from tailrace.runtime.garbage import collected_rarely
@@ -31,6 +32,8 @@ _STRETCHES = 16
 """If there are few records, shorter ones, so that there are so many."""
 _WARMING = 4
 """One part in so many, the first, is for states to fill and caches to warm: it is not timed."""
+_GAUGING_S = 0.05
+"""For what the yardstick takes at the speed that all times are given for."""
 
 
 class HasGraph(Protocol):
@@ -59,14 +62,16 @@ def profile(
     a step included, when the first quarter of the sample has filled states and warmed caches. The
     median counts, unless another percentile is chosen by `Profile.at`. Percentiles are over
     stretches of about a thousand records, so that work that comes now and then, when a window
-    closes, is in the median, and what others do on this machine is not.
+    closes, is in the median, and what others do on this machine is not. They are for one speed of
+    the core, as found at the beginning, however much it changes meanwhile (`yardstick`).
     """
     graph = topology if isinstance(topology, Graph) else topology.graph
     into = {o.name: _numbers(graph, graph.into(o.name)) for o in graph.operators}
     out_of = {o.name: _numbers(graph, graph.out_of(o.name)) for o in graph.operators}
     with ExitStack() as stack:
         stack.enter_context(collected_rarely())
-        watch = stack.enter_context(Stopwatch())
+        yardstick = Yardstick(full_speed_ns(_GAUGING_S))
+        watch = stack.enter_context(Stopwatch(yardstick))
         stations: dict[str, Station] = {}
         for name in order(graph):
             stations[name] = Station(
@@ -105,7 +110,8 @@ def profile(
         if o.is_source
     }
     measured = ", ".join(f"{count} records of {name!r}" for name, count in emitted.items())
-    return Profile(profiles, "; ".join([f"measured on {measured}", *remarks]))
+    note = "; ".join([f"measured on {measured}", *remarks])
+    return Profile(profiles, note, round(yardstick.base_ns, 1))
 
 
 def _run(

@@ -19,6 +19,7 @@ from typing import Any
 from tailrace.graph.model import Graph, Grouping, Operator, Record, Rule, Stream
 from tailrace.graph.wiring import wire
 from tailrace.measure.codec import CodecTimes, measure_codec
+from tailrace.measure.yardstick import Yardstick
 from tailrace.plan.machine import PROFILED_RECEIVERS
 from tailrace.runtime.core import Core, Limits
 from tailrace.runtime.outlet import WATERMARK, Item, Marker, Outlet
@@ -54,7 +55,7 @@ class Timed:
 
     batches: list[tuple[float, int]] = field(default_factory=list)
     """CPU ns per record, and records."""
-    spread_ns: int = 0
+    spread_ns: float = 0.0
     """Watermarks and garbage collection: what comes now and then and counts for all records."""
     made: dict[str, float] = field(default_factory=dict)
     """Records, by output."""
@@ -77,9 +78,13 @@ class Carried:
 
 
 class Stopwatch:
-    """CPU time of calls, that of the garbage collector apart. To be used with `with`."""
+    """CPU time of calls at the yardstick's speed, that of the garbage collector apart.
 
-    def __init__(self) -> None:
+    To be used with `with`.
+    """
+
+    def __init__(self, yardstick: Yardstick) -> None:
+        self.yardstick = yardstick
         self._collecting_ns = 0
         self._began_ns = 0
 
@@ -96,14 +101,15 @@ class Stopwatch:
         else:
             self._collecting_ns += time.thread_time_ns() - self._began_ns
 
-    def time(self, call: Callable[..., object], *arguments: Any) -> tuple[int, int]:
+    def time(self, call: Callable[..., object], *arguments: Any) -> tuple[float, float]:
         """Time of a call without collecting garbage, and of collecting."""
+        factor = self.yardstick.factor()
         collected_ns = self._collecting_ns
         began_ns = time.thread_time_ns()
         call(*arguments)
         spent_ns = time.thread_time_ns() - began_ns
         collected_ns = self._collecting_ns - collected_ns
-        return spent_ns - collected_ns, collected_ns
+        return (spent_ns - collected_ns) * factor, collected_ns * factor
 
 
 class _Discard(Sink):
@@ -266,7 +272,7 @@ class Station:
                         batch.parts += [item[1] for item in outlet.take() if type(item) is tuple]
             for part in batch.parts:
                 if carried.parts % _CODED_EVERY == 0:
-                    _code(carried, part)
+                    _code(carried, part, self._watch.yardstick)
                 carried.parts += 1
                 carried.records += len(part)
         return self._batches
@@ -301,10 +307,10 @@ def _router(stream: Stream) -> Router | None:
     return Router(stream.grouping, outlets, [], 0, lambda: 0, lambda outlet: None, stream)
 
 
-def _code(carried: Carried, records: list[Record]) -> None:
+def _code(carried: Carried, records: list[Record], yardstick: Yardstick) -> None:
     # Records that cannot travel may stay in their worker, and the codec says it if they do not.
     with suppress(CodecError):
-        carried.coded.append(measure_codec([records], rounds=1))
+        carried.coded.append(measure_codec([records], yardstick, rounds=1))
 
 
 def _add(made: dict[str, float], now: dict[str, float], before: dict[str, float]) -> None:

@@ -260,7 +260,11 @@ def reaction(graph: Graph, profile: Profile, chain: Chain, entering: Stream | No
 
 
 def flow_of(graph: Graph, profile: Profile, machine: Machine, places: Sequence[Place]) -> Flow:
-    """The flow of a graph as it is: its parallelism, its chains."""
+    """The flow of a graph as it is: its parallelism, its chains.
+
+    The profile's times count as on this machine's cores, where both say how fast theirs were.
+    """
+    profile = profile.at_speed(machine.yardstick_ns)
     places = tuple(places)
     chained = chains(graph)
     chain_of = {name: c for c, chain in enumerate(chained) for name in chain.operators}

@@ -123,7 +123,8 @@ class Machine:
     """All nodes, and the costs of the boundaries between places.
 
     `other_socket[d - 1]` and `channel_bytes_per_s[d - 1]` belong to sockets at distance d. A
-    node's link takes `link_bytes_per_s` out and as much in. `inf` is no limit.
+    node's link takes `link_bytes_per_s` out and as much in. `inf` is no limit. `yardstick_ns` is
+    the speed of the cores that the costs are for, by `measure.yardstick`; 0: not known.
     """
 
     name: str
@@ -134,6 +135,7 @@ class Machine:
     other_node: Crossing = FREE
     channel_bytes_per_s: tuple[float, ...] = ()
     link_bytes_per_s: float = inf
+    yardstick_ns: float = 0.0
 
     def __post_init__(self) -> None:
         for node in self.nodes:
@@ -239,6 +241,7 @@ def machine_from_json(saved: Mapping[str, Any]) -> Machine:
         other_node=crossing(saved["other_node"]),
         channel_bytes_per_s=tuple(map(limit, saved["channel_bytes_per_s"])),
         link_bytes_per_s=limit(saved["link_bytes_per_s"]),
+        yardstick_ns=saved.get("yardstick_ns", 0.0),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -77,6 +77,8 @@ class Profile:
     operators: Mapping[str, OperatorProfile]
     note: str = ""
     """Where it comes from."""
+    yardstick_ns: float = 0.0
+    """The speed that the times are for, by `measure.yardstick`; 0: not known."""
 
     def of(self, operator: str) -> OperatorProfile:
         """The profile of an operator."""
@@ -96,13 +98,40 @@ class Profile:
         return replace(
             self,
             operators={
+                name: _with_works(profile, work) for name, profile in self.operators.items()
+            },
+        )
+
+    def at_speed(self, yardstick_ns: float) -> Profile:
+        """The same for cores of another speed, if both speeds are known (not 0)."""
+        if not self.yardstick_ns or not yardstick_ns or self.yardstick_ns == yardstick_ns:
+            return self
+        factor = yardstick_ns / self.yardstick_ns
+
+        def scaled(times_ns: Mapping[Any, float]) -> dict[Any, float]:
+            return {key: ns * factor for key, ns in times_ns.items()}
+
+        def work(values: Work) -> Work:
+            return replace(
+                values,
+                execute_ns=values.execute_ns * factor,
+                percentiles_ns=scaled(values.percentiles_ns),
+            )
+
+        def jumbo(values: Jumbo) -> Jumbo:
+            return Jumbo(values.encode_ns * factor, values.decode_ns * factor, values.records)
+
+        return replace(
+            self,
+            operators={
                 name: replace(
-                    profile,
-                    work=work(profile.work),
-                    by_input={key: work(values) for key, values in profile.by_input.items()},
+                    _with_works(profile, work),
+                    jumbos={key: jumbo(values) for key, values in profile.jumbos.items()},
+                    deal_ns=scaled(profile.deal_ns),
                 )
                 for name, profile in self.operators.items()
             },
+            yardstick_ns=yardstick_ns,
         )
 
     def save(self, path: Path | str) -> None:
@@ -113,6 +142,14 @@ class Profile:
     def load(path: Path | str) -> Profile:
         """Read what `save` wrote."""
         return profile_from_json(json.loads(Path(path).read_text()))
+
+
+def _with_works(profile: OperatorProfile, work: Callable[[Work], Work]) -> OperatorProfile:
+    return replace(
+        profile,
+        work=work(profile.work),
+        by_input={key: work(values) for key, values in profile.by_input.items()},
+    )
 
 
 def profile_to_json(profile: Profile) -> dict[str, Any]:
@@ -139,4 +176,5 @@ def profile_from_json(saved: Mapping[str, Any]) -> Profile:
             for name, values in saved["operators"].items()
         },
         saved.get("note", ""),
+        saved.get("yardstick_ns", 0.0),
     )

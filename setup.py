@@ -19,7 +19,6 @@ setup(
                     "-fvisibility=hidden",
                     "-Wall",
                     "-Wextra",
-                    "-D_GNU_SOURCE",
                 ],
                 libraries=["pthread"],
             ),

@@ -1,4 +1,3 @@
-# cython: language_level=3, freethreading_compatible=False
 """The ring (OSRBuffer): messages between the processes of one node, through shared memory.
 
 One process creates a ring, others attach to it by its address. Many writers (256 members in all)
@@ -31,7 +30,7 @@ Writers and readers belong to the thread that opened them: others are refused, a
 count as dead. On a full ring small messages find room more easily than large ones.
 """
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release
 from cpython.buffer cimport PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals
@@ -42,14 +41,6 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 import os
 import re
-
-cdef extern from *:
-    """
-    #ifndef _GNU_SOURCE
-    #define _GNU_SOURCE
-    #endif
-    #include "native/wait.h"
-    """
 
 cdef extern from "native/doorbell.h" nogil:
     ctypedef struct doorbell:
@@ -66,20 +57,17 @@ cdef extern from "native/numa.h" nogil:
 
 cdef extern from "native/wait.h" nogil:
     const unsigned RING_MIN_BYTES, RING_MAX_BYTES, RING_MEMBERS, RING_UNIT_BYTES, RING_VERSION
-    int RING_DONE, RING_FULL, RING_WAS_SKIPPED
-    int RING_NOT_A_RING, RING_OTHER_VERSION, RING_OTHER_SIZE, RING_OTHER_RING
-    int RING_TIMED_OUT, RING_READABLE, RING_INTERRUPTED
-    int RING_READER, RING_WRITER
+    int RING_DONE, RING_NOT_A_RING, RING_OTHER_VERSION, RING_OTHER_SIZE
+    int RING_READABLE, RING_INTERRUPTED, RING_READER
 
     ctypedef struct ring_counts:
         uint64_t sent, sent_bytes, full_waits, resent
         uint64_t received, received_bytes, sleeps, skipped, lost, wakes
     ctypedef struct ring_member:
-        uint8_t bell[16]
         ring_counts counts
     ctypedef struct ring_control:
-        uint32_t shared, peak, readers
-        uint64_t window, tail, head
+        uint32_t peak, readers
+        uint64_t tail, head
         uint8_t nonce[16]
         ring_member members[256]
     ctypedef struct ring:
@@ -94,7 +82,6 @@ cdef extern from "native/wait.h" nogil:
         bint open
         unsigned member
     ctypedef struct ring_reader:
-        unsigned member
         bint nudged
     ctypedef struct ring_spin:
         pass

@@ -2,6 +2,7 @@
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memcpy
 
@@ -12,11 +13,11 @@ BATCH = BATCH_KIND
 def records_of(batch):
     """The records of a BATCH message, as views on it, one by one and without a copy."""
     cdef Py_ssize_t at = 0, end
-    view = memoryview(batch)
-    cdef const uint8_t[::1] seen = view
+    view = memoryview(batch).cast("B")
+    cdef const uint8_t *start = <const uint8_t *>PyMemoryView_GET_BUFFER(view).buf
     end = len(view)
     while at < end:
-        at, length = _record_at(&seen[0], at, end)
+        at, length = _record_at(start, at, end)
         yield view[at : at + length]
         at += length
 

@@ -19,10 +19,16 @@ cdef extern from "native/members.h" nogil:
     int ring_attach(ring *, int, const uint8_t *, uint64_t *)
     void ring_unmap(ring *)
     unsigned ring_forks
+    int ring_watch_forks()
 
 
 class RingError(Exception):
     """The ring cannot be used: not reachable, not a ring, no place left, or nobody at its end."""
+
+
+# Before anything is opened: a doorbell can be there sooner than a ring.
+if ring_watch_forks() != 0:
+    raise ImportError("no memory left to be told of forks")
 
 
 cdef class Memory:

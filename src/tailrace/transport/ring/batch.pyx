@@ -13,24 +13,26 @@ BATCH = BATCH_KIND
 def records_of(batch):
     """The records of a BATCH message, as views on it, one by one and without a copy."""
     cdef Py_ssize_t at = 0, end
+    cdef uint32_t length
     view = memoryview(batch).cast("B")
     cdef const uint8_t *start = <const uint8_t *>PyMemoryView_GET_BUFFER(view).buf
     end = len(view)
     while at < end:
-        at, length = _record_at(start, at, end)
+        at = _record_at(start, at, end, &length)
         yield view[at : at + length]
         at += length
 
 
 def copies_of(batch):
     """The records of a BATCH message as a list of bytes. Faster than views for small ones."""
-    cdef Py_ssize_t at = 0, length
+    cdef Py_ssize_t at = 0
+    cdef uint32_t length
     cdef Py_buffer view
     cdef list records = []
     PyObject_GetBuffer(batch, &view, PyBUF_SIMPLE)
     try:
         while at < view.len:
-            at, length = _record_at(<const uint8_t *>view.buf, at, view.len)
+            at = _record_at(<const uint8_t *>view.buf, at, view.len, &length)
             records.append(PyBytes_FromStringAndSize(<const char *>view.buf + at, length))
             at += length
     finally:
@@ -38,17 +40,16 @@ def copies_of(batch):
     return records
 
 
-cdef inline (Py_ssize_t, Py_ssize_t) _record_at(const uint8_t *batch, Py_ssize_t at,
-                                                Py_ssize_t end) except *:
-    """Where the record whose length stands at `at` begins, and how long it is."""
-    cdef uint32_t length
+cdef inline Py_ssize_t _record_at(const uint8_t *batch, Py_ssize_t at, Py_ssize_t end,
+                                  uint32_t *length) except -1:
+    """Where the record whose length stands at `at` begins."""
     if end - at < 4:
         raise ValueError(f"batch of {end} bytes ends inside the length at {at}")
-    memcpy(&length, batch + at, 4)
+    memcpy(length, batch + at, 4)
     at += 4
-    if length > end - at:
-        raise ValueError(f"record at {at} says {length} bytes; the batch has {end - at} left")
-    return at, length
+    if length[0] > end - at:
+        raise ValueError(f"record at {at} says {length[0]} bytes; the batch has {end - at} left")
+    return at
 
 
 cdef Py_ssize_t length_of(list parts, Py_ssize_t prefix_bytes) except -1:

@@ -6,6 +6,7 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 MODULES = (
+    "tailrace.runtime.guard",
     "tailrace.runtime.hot",
     "tailrace.transport.flat",
     "tailrace.transport.ring.batch",
@@ -14,6 +15,7 @@ MODULES = (
     "tailrace.transport.ring.reader",
     "tailrace.transport.ring.ring",
     "tailrace.transport.ring.writer",
+    "tailrace.transport.texts",
 )
 
 setup(

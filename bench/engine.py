@@ -81,7 +81,6 @@ class Run(Benchmark):
         super().__init__(options, folder, started)
         self._plan = self.plan(QUICK, FULL)
         self.results = Results()
-        self.ends: list[Callable[[], None]] = []
 
     def measure(self) -> None:
         """Do all of the plan, or as much as there is time for."""
@@ -92,10 +91,10 @@ class Run(Benchmark):
         from engine_peers.on_tailrace import OnSpark
 
         tailrace = OnSpark(self.folder)
-        self.ends.append(tailrace.end)
+        self.ends.callback(tailrace.end)
         results.spark_start_s = tailrace.spark_start_s
         pair = Pair(self.folder)
-        self.ends.append(pair.end)
+        self.ends.callback(pair.end)
         self.say("first job, and a job without input")
         results.idle_cpu_percent = tailrace.idle_cpu_percent(plan.idle_s)
         opponents = self._trials(pair)
@@ -168,8 +167,7 @@ class Run(Benchmark):
 
     def end(self) -> None:
         """End everything that was started."""
-        while self.ends:
-            self.ends.pop()()
+        super().end()
         self.results.load_average = os.getloadavg()[0]
 
     def table(self) -> str:

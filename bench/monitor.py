@@ -1,29 +1,32 @@
 """What the monitor costs: a job whose workers report twice a second beside one that reports never.
 
-Word count and a chain of two hops on local Spark with two workers, unpaced, both ways in turns. A
-report holds everything: progress, latencies, and the traffic of every link. What is counted on the
-way (two additions for each message) is counted in both; one report at the end is sent in both.
+    python bench/monitor.py [--quick] [--seconds S] [--rounds N] [--out FOLDER]
 
-`overhead` is how much more CPU time a record takes with reports, as a part of what it takes
-without: the median over pairs of neighbouring runs. `slower` is the same of the highest rate. The
-last line is one JSON object.
+Word count and a chain of two hops on local Spark with two workers, unpaced, all ways in turns. A
+report holds everything: progress, latencies, and the traffic of every link. What is counted on the
+way (two additions for each message) is counted always; one report at the end is sent always.
+
+A report twice a second costs less than two runs differ by chance. So there is a third way, with 50
+times as many reports: `overhead` is how much more CPU time a record takes with these, as a part of
+what it takes without reports, divided by 50 (the median over neighbouring runs). `direct` is
+the same with two reports a second, undivided, and `slower` that of the highest rate.
 """
 
-from __future__ import annotations
-
-import argparse
-import json
+from dataclasses import asdict, dataclass
 from functools import partial
-from statistics import median
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from harness.frame import Benchmark, Options, background_percent, machine, main
+from harness.spread import Spread, limits, middle, rounded
 from tailrace.bench import WORKLOADS
 from tailrace.control.protocol import Settings
 from tailrace.sources import unpaced
 from tailrace.spark.session import local_spark
 
-REPORTING = {"on": Settings.progress_s, "off": 1e6}
+TIMES = 50
+REPORTING = {"on": Settings.progress_s, "often": Settings.progress_s / TIMES, "off": 1e6}
 _PATIENCE_S = 120.0
 
 
@@ -42,44 +45,115 @@ def run(spark: Any, workload: str, seconds: float, progress_s: float) -> tuple[f
     return emitted / job.traffic().seconds, sum(progress.cpu_s.values()) / emitted * 1e6
 
 
-def measure(spark: Any, workload: str, rounds: int, seconds: float) -> dict[str, Any]:
-    """Both ways in turns; who is first changes from round to round."""
-    run(spark, workload, 1.0, REPORTING["on"])  # to warm up
-    rates: dict[str, list[float]] = {way: [] for way in REPORTING}
-    cpus: dict[str, list[float]] = {way: [] for way in REPORTING}
-    for number in range(rounds):
-        for way in sorted(REPORTING, reverse=bool(number % 2)):
-            rate_per_s, cpu_us = run(spark, workload, seconds, REPORTING[way])
-            rates[way].append(rate_per_s)
-            cpus[way].append(cpu_us)
-    more = [on / off - 1 for on, off in zip(cpus["on"], cpus["off"], strict=True)]
-    slower = [1 - on / off for on, off in zip(rates["on"], rates["off"], strict=True)]
-    return {
-        "rate_per_s": {way: round(median(found)) for way, found in rates.items()},
-        "cpu_us_per_record": {way: round(median(found), 3) for way, found in cpus.items()},
-        "overhead": round(median(more), 4),
-        "overhead_range": [round(min(more), 4), round(max(more), 4)],
-        "slower": round(median(slower), 4),
-    }
+@dataclass(frozen=True)
+class Plan:
+    """What to measure and for how long."""
+
+    rounds: int
+    seconds: float
 
 
-def main() -> None:
-    """Measure all workloads and print the results."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--quick", action="store_true", help="3 rounds of 2 s, not 9 of 5 s")
-    options = parser.parse_args()
-    rounds, seconds = (3, 2.0) if options.quick else (9, 5.0)
-    spark = local_spark(2)
-    results = {name: measure(spark, name, rounds, seconds) for name in WORKLOADS}
-    for name, found in results.items():
-        least, most = found["overhead_range"]
-        print(
-            f"{name:12} {found['overhead']:+.2%} CPU per record, {least:+.2%} to {most:+.2%} over"
-            " the rounds"
-        )
-    worst = max(found["overhead"] for found in results.values())
-    print(json.dumps({"monitor_overhead": worst, "workloads": results}))
+@dataclass(frozen=True)
+class Found:
+    """One workload: a figure for each round, by whether workers report."""
+
+    rate_per_s: dict[str, list[float]]
+    cpu_us: dict[str, list[float]]
+
+    @property
+    def overhead(self) -> Spread:
+        """How much more CPU time a record takes with reports, by having many of them."""
+        return self._more("often", TIMES)
+
+    @property
+    def direct(self) -> Spread:
+        """The same by having as many as usual."""
+        return self._more("on", 1)
+
+    def _more(self, way: str, times: int) -> Spread:
+        pairs = zip(self.cpu_us[way], self.cpu_us["off"], strict=True)
+        return Spread.of([(with_ / without - 1) / times for with_, without in pairs])
+
+    @property
+    def slower(self) -> Spread:
+        """How much lower the rate is with reports."""
+        pairs = zip(self.rate_per_s["on"], self.rate_per_s["off"], strict=True)
+        return Spread.of([1 - on / off for on, off in pairs])
+
+
+class Run(Benchmark):
+    """One run of the benchmark."""
+
+    name = "monitor"
+    description = "What the workers' reports cost a running job."
+    quick_help = "3 rounds of 2 s, not 9 of 5 s"
+    settings = ("rounds", "seconds")
+
+    def __init__(self, options: Options, folder: Path, started: float) -> None:
+        super().__init__(options, folder, started)
+        self._plan = self.plan(Plan(3, 2.0), Plan(9, 5.0))
+        self._found: dict[str, Found] = {}
+        self._background_percent = 0.0
+
+    def measure(self) -> None:
+        """All ways in turns; who is first changes from round to round."""
+        self._background_percent = background_percent()
+        self.warn_of_noise(self._background_percent)
+        self.say("starting Spark")
+        spark = local_spark(2)
+        self.ends.callback(spark.stop)
+        for workload in WORKLOADS:
+            self.say(workload)
+            run(spark, workload, 1.0, REPORTING["on"])  # to warm up
+            found = Found({way: [] for way in REPORTING}, {way: [] for way in REPORTING})
+            for number in range(self._plan.rounds):
+                for way in sorted(REPORTING, reverse=bool(number % 2)):
+                    rate, cpu_us = run(spark, workload, self._plan.seconds, REPORTING[way])
+                    found.rate_per_s[way].append(rate)
+                    found.cpu_us[way].append(cpu_us)
+            self._found[workload] = found
+
+    def table(self) -> str:
+        """Everything that was measured, as text."""
+        lines = [""]
+        for workload, found in self._found.items():
+            for how, more in (("overhead", found.overhead), ("direct", found.direct)):
+                lines.append(
+                    f"{workload:12} {how:9} {more.median:+.3%} CPU per record, {more.low:+.3%} to"
+                    f" {more.high:+.3%} over the rounds"
+                )
+        return "\n".join([*lines, ""])
+
+    def headline(self) -> dict[str, Any]:
+        """The worst overhead, and all figures by workload."""
+        workloads = {
+            workload: {
+                "rate_per_s": _medians(found.rate_per_s),
+                "cpu_us_per_record": _medians(found.cpu_us),
+                "overhead": middle(found.overhead),
+                "overhead_range": limits(found.overhead),
+                "direct": middle(found.direct),
+                "direct_range": limits(found.direct),
+                "slower": middle(found.slower),
+            }
+            for workload, found in self._found.items()
+        }
+        worst = max(found.overhead.median for found in self._found.values())
+        return {
+            "monitor_overhead": rounded(worst),
+            "workloads": workloads,
+            "background_cpu_percent": rounded(self._background_percent),
+        }
+
+    def document(self, figures: dict[str, Any]) -> dict[str, Any]:
+        """Everything for the JSON file."""
+        rounds = {workload: asdict(found) for workload, found in self._found.items()}
+        return {"headline": figures, "machine": machine(), "rounds": rounds}
+
+
+def _medians(by_way: dict[str, list[float]]) -> dict[str, float | None]:
+    return {way: middle(Spread.of(values)) for way, values in by_way.items()}
 
 
 if __name__ == "__main__":
-    main()
+    main(Run)

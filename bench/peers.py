@@ -39,7 +39,6 @@ rounds; PyFlink's are two and a half times as long, since its jobs begin cold an
 """
 
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,7 +82,6 @@ class Run(Benchmark):
         super().__init__(options, folder, started)
         self._plan = self.plan(QUICK, FULL)
         self._systems = contestants()
-        self._started_systems: list[Contestant] = []
         self._results = Results({system.key: system.label for system in self._systems})
         self._runs = 0
 
@@ -94,7 +92,7 @@ class Run(Benchmark):
         self.warn_of_noise(results.background_cpu_percent)
         for system in self._systems:
             self.say(f"{system.label}: starting")
-            self._started_systems.append(system)
+            self.ends.callback(system.end)
             self._attempt(system, lambda system: system.start(self.folder))
         for system in self._systems:
             self._attempt(system, self._trials)
@@ -156,12 +154,6 @@ class Run(Benchmark):
         p99 = f", p99 {run.latency_ms['p99']:.3g} ms" if run.latency_ms else ""
         self.say(f"{system.label}, {what} at {at}: {run.rate_per_s:,.0f}/s{p99}")
         return run
-
-    def end(self) -> None:
-        """End all systems, the others too if one of them fails at that."""
-        with ExitStack() as ends:
-            for system in self._started_systems:
-                ends.callback(system.end)
 
     def table(self) -> str:
         """Everything that was measured, as text."""

@@ -30,8 +30,6 @@ With --quick searches are shorter, RLAS's as those of its rivals. Without also: 
 sockets (figure 9b) and other compressions (table 7).
 """
 
-import argparse
-import json
 import sys
 import time
 from collections.abc import Callable
@@ -39,6 +37,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.frame import Benchmark, Options, machine, main
+from harness.spread import rounded
 from planner_parts.accuracy import WORKERS, accuracy, summary
 from planner_parts.traffic import internode_fractions
 from tailrace.graph.model import Graph
@@ -125,29 +125,6 @@ def table(results: dict[str, Result]) -> str:
     return "\n".join(lines)
 
 
-def headline(results: dict[str, Result]) -> dict[str, Any]:
-    """The keys of the last line."""
-    figures: dict[str, Any] = {
-        f"rlas_over_{rival}": {app: round(r.over[rival], 3) for app, r in results.items()}
-        for rival in RIVALS
-    }
-    figures["rlas_seconds_max"] = round(max(r.seconds for r in results.values()), 2)
-    figures["rlas_cpu_seconds_max"] = round(max(r.cpu_seconds for r in results.values()), 2)
-    for name, scheduler in (("consolidate", consolidate), ("roundrobin", round_robin)):
-        fractions = internode_fractions(scheduler)
-        figures[f"{name}_internode_fraction"] = {n: round(x, 3) for n, x in fractions.items()}
-    return figures
-
-
-def model_error(quick: bool) -> dict[str, Any]:
-    """By application: how far the model is off, by plan, and whether it ranks the plans rightly."""
-    spark = local_spark(WORKERS)
-    try:
-        return summary(accuracy(spark, quick=quick))
-    finally:
-        spark.stop()
-
-
 def by_sockets() -> dict[str, dict[int, float]]:
     """Throughput on 1 to 8 sockets of Server A (figure 9b)."""
     return {app: {n: _planned(app, server_a(sockets=n)) for n in (1, 2, 4, 8)} for app in APPS}
@@ -189,53 +166,93 @@ def figure(servers: dict[str, dict[str, Result]], path: Path) -> None:
     drawing.savefig(path, dpi=120, bbox_inches="tight")
 
 
-def main() -> None:
-    """Plan, compare, write the files, print the headline."""
-    parser = argparse.ArgumentParser(description="RLAS beside other schedulers, by the model.")
-    parser.add_argument("--quick", action="store_true", help="Server A only, within 50 s")
-    parser.add_argument(
-        "--out", type=Path, default=Path("build/bench"), help="folder for the files"
-    )
-    options = parser.parse_args()
-    options.out.mkdir(parents=True, exist_ok=True)
+class Run(Benchmark):
+    """One run of the benchmark."""
 
-    builders: dict[str, Callable[[], Machine]] = {"Server A": server_a}
-    if not options.quick:
-        builders["Server B"] = server_b
-    layouts = QUICK_LAYOUTS if options.quick else LAYOUTS
-    servers: dict[str, dict[str, Result]] = {}
-    for name, build in builders.items():
-        servers[name] = {app: measure(*make(), build(), layouts) for app, make in APPS.items()}
-        print(f"{name} (simulated): RLAS, and RLAS over\n{table(servers[name])}\n")
-    figures = headline(servers["Server A"])
-    accurate = model_error(options.quick)
-    figures["model_error"] = {
-        app: {
-            key: found[key]
-            for key in ("mean_error", "errors", "ranked_rightly", "busiest_worker_cpu")
+    name = "planner"
+    description = "RLAS beside other schedulers, by the model."
+    quick_help = "Server A only, within 50 s"
+    settings = ()
+
+    def __init__(self, options: Options, folder: Path, started: float) -> None:
+        super().__init__(options, folder, started)
+        self._servers: dict[str, dict[str, Result]] = {}
+        self._accuracy: dict[str, Any] = {}
+        self._more: dict[str, Any] = {}
+
+    def measure(self) -> None:
+        """Plan, compare, and let some plans run."""
+        quick = self.options.quick
+        builders: dict[str, Callable[[], Machine]] = {"Server A": server_a}
+        if not quick:
+            builders["Server B"] = server_b
+        layouts = QUICK_LAYOUTS if quick else LAYOUTS
+        for name, build in builders.items():
+            self._servers[name] = {}
+            for app, make in APPS.items():
+                self.say(f"{name}: {app}")
+                self._servers[name][app] = measure(*make(), build(), layouts)
+        self.say("the model's error, on Spark")
+        spark = local_spark(WORKERS)
+        self.ends.callback(spark.stop)
+        self._accuracy = summary(accuracy(spark, quick=quick))
+        if not quick:
+            self.say("other numbers of sockets, other compressions")
+            self._more = {"by_sockets": by_sockets(), "by_compression": by_compression()}
+
+    def table(self) -> str:
+        """Everything that was measured, as text."""
+        lines = [
+            f"{name} (simulated): RLAS, and RLAS over\n{table(results)}\n"
+            for name, results in self._servers.items()
+        ]
+        return "\n".join(["", *lines, *(f"{what}: {found}" for what, found in self._more.items())])
+
+    def headline(self) -> dict[str, Any]:
+        """Server A, traffic between nodes, and the model's error by application."""
+        results = self._servers["Server A"]
+        figures: dict[str, Any] = {
+            f"rlas_over_{rival}": {app: rounded(r.over[rival]) for app, r in results.items()}
+            for rival in RIVALS
         }
-        for app, found in accurate.items()
-    }
-    document: dict[str, Any] = {
-        "headline": figures,
-        "accuracy": accurate,
-        "servers": {
-            name: {app: asdict(result) for app, result in results.items()}
-            for name, results in servers.items()
-        },
-    }
-    if not options.quick:
-        document["by_sockets"] = by_sockets()
-        document["by_compression"] = by_compression()
-        print(f"by sockets: {document['by_sockets']}\nby compression: {document['by_compression']}")
-        figure(servers, options.out / "planner.png")
-    (options.out / "planner.json").write_text(json.dumps(document, indent=1) + "\n")
-    print(json.dumps(figures))
-    over = {app: result.over["best_random"] for app, result in servers["Server A"].items()}
-    beaten = {app: x for app, x in over.items() if x < 1}
-    if beaten:
-        sys.exit(f"random plans beat RLAS: {beaten}")
+        figures["rlas_seconds_max"] = rounded(max(r.seconds for r in results.values()))
+        figures["rlas_cpu_seconds_max"] = rounded(max(r.cpu_seconds for r in results.values()))
+        for name, scheduler in (("consolidate", consolidate), ("roundrobin", round_robin)):
+            fractions = internode_fractions(scheduler)
+            figures[f"{name}_internode_fraction"] = {n: rounded(x) for n, x in fractions.items()}
+        keys = ("mean_error", "errors", "ranked_rightly", "busiest_worker_cpu")
+        figures["model_error"] = {
+            app: {key: found[key] for key in keys} for app, found in self._accuracy.items()
+        }
+        return figures
+
+    def document(self, figures: dict[str, Any]) -> dict[str, Any]:
+        """Everything for the JSON file."""
+        return {
+            "headline": figures,
+            "machine": machine(),
+            "accuracy": self._accuracy,
+            "servers": {
+                name: {app: asdict(result) for app, result in results.items()}
+                for name, results in self._servers.items()
+            },
+            **self._more,
+        }
+
+    def draw(self, path: Path) -> bool:
+        """Write the figure, if all of it was measured."""
+        if self.options.quick:
+            return False
+        figure(self._servers, path)
+        return True
+
+    def beaten(self) -> dict[str, float]:
+        """Where a random plan is better than RLAS's: its throughput over the random one's."""
+        over = {app: r.over["best_random"] for app, r in self._servers["Server A"].items()}
+        return {app: ratio for app, ratio in over.items() if ratio < 1}
 
 
 if __name__ == "__main__":
-    main()
+    beaten = main(Run).beaten()
+    if beaten:
+        sys.exit(f"random plans beat RLAS: {beaten}")

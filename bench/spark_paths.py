@@ -1,6 +1,6 @@
 """How long rows take from Spark into a topology, and from a topology into Spark.
 
-    python bench/spark_paths.py [--quick] [--seconds S] [--rounds N]
+    python bench/spark_paths.py [--quick] [--seconds S] [--rounds N] [--out FOLDER]
 
 The ways, on one local Spark with four task slots, one after the other in each round:
 
@@ -18,15 +18,15 @@ own histogram, from the row's arrival in the worker to the end of the sink.
 
 Exactness. Every run goes on until all its rows have come; `lost` and `duplicated` sum over all.
 
-Sizes, not statistics: compare the ways inside one run.
+Sizes, not statistics: percentiles are over the rows of all rounds, their range over the rounds.
+Compare the ways inside one run.
 """
 
-import argparse
 import json
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import tailrace as tr
+from engine_peers.workloads import percentiles
+from harness.frame import Benchmark, Options, background_percent, machine, main
+from harness.spread import Spread, limits, middle, rounded, short
 from tailrace.spark.job import Job
 from tailrace.spark.session import local_spark
 
@@ -44,6 +47,7 @@ PATIENCE_S = 120.0
 SCHEMA = "n long, made_ns long"
 ARROW = {"n": pa.int64(), "made_ns": pa.int64()}
 WAYS = ("micro-batch", "into topology", "to a stream", "to a table")
+PERCENTILES = ("p50", "p99")
 Row = dict[str, int]
 
 
@@ -73,24 +77,16 @@ class Notes:
             time.sleep(0.1)
 
 
-@dataclass
-class Tally:
-    """One way, all rounds."""
+@dataclass(frozen=True)
+class Outcome:
+    """One way in one round."""
 
-    latencies_ns: list[int] = field(default_factory=list)
-    lost: int = 0
-    duplicated: int = 0
-
-    def count(self, notes: Notes, rows: int, warm_s: float) -> None:
-        seen = [(n, ns) for n, ns in notes.read() if n >= 0]
-        numbers = {n for n, _ in seen}
-        self.lost += rows - len(numbers)
-        self.duplicated += len(seen) - len(numbers)
-        self.latencies_ns += [ns for n, ns in seen if n >= warm_s * ROWS_PER_S]
-
-    def ms(self, percent: float) -> float:
-        ordered = sorted(self.latencies_ns)
-        return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))] / 1e6
+    latencies_ms: list[float]
+    """Of the rows after the warm-up."""
+    lost: int
+    duplicated: int
+    inside_ms: dict[str, float] | None
+    """Of that, what the topology itself adds; None if it says nothing about it."""
 
 
 def write_files(folder: Path, seconds: float) -> None:
@@ -109,30 +105,38 @@ def write_file(folder: Path, numbers: range) -> None:
     hidden.rename(folder / f"{numbers[0]}.json")
 
 
-class Bench:
-    def __init__(self, spark: Any, seconds: float, warm_s: float) -> None:
-        self.spark = spark
-        self.seconds = seconds
-        self.warm_s = warm_s
-        self.rows = int(seconds * FILES_PER_S) * ROWS_PER_FILE
-        self.tallies = {way: Tally() for way in WAYS}
-        self.inside: list[tuple[float, float]] = []
+class Ways:
+    """All ways, each for so many seconds, of which some are warm-up."""
 
-    def run(self, way: str) -> None:
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
-            notes = Notes(folder / "notes")
-            (folder / "rows").mkdir()
-            if way == "micro-batch":
-                self._micro_batch(folder / "rows", notes)
-            elif way == "into topology":
-                self._into_topology(folder / "rows", notes)
-            else:
-                self._out(folder / "rows", notes, way)
-            self.tallies[way].count(notes, self.rows, self.warm_s)
+    def __init__(self, spark: Any, seconds: float, warm_s: float) -> None:
+        self._spark = spark
+        self._seconds = seconds
+        self._warm_s = warm_s
+        self._rows = int(seconds * FILES_PER_S) * ROWS_PER_FILE
+
+    def run(self, way: str, folder: Path) -> Outcome:
+        """Go this way once, in an empty folder."""
+        notes = Notes(folder / "notes")
+        rows = folder / "rows"
+        rows.mkdir()
+        inside_ms = None
+        if way == "micro-batch":
+            self._micro_batch(rows, notes)
+        elif way == "into topology":
+            inside_ms = self._into_topology(rows, notes)
+        else:
+            self._out(rows, notes, way)
+        seen = [(n, ns) for n, ns in notes.read() if n >= 0]
+        numbers = {n for n, _ in seen}
+        return Outcome(
+            latencies_ms=[ns / 1e6 for n, ns in seen if n >= self._warm_s * ROWS_PER_S],
+            lost=self._rows - len(numbers),
+            duplicated=len(seen) - len(numbers),
+            inside_ms=inside_ms,
+        )
 
     def _files(self, folder: Path) -> Any:
-        return self.spark.readStream.schema(SCHEMA).json(str(folder))
+        return self._spark.readStream.schema(SCHEMA).json(str(folder))
 
     def _query(self, df: Any, notes: Notes) -> Any:
         def note(batches: Iterator[Any]) -> Iterator[Any]:
@@ -147,96 +151,167 @@ class Bench:
         self._write(folder, notes, lambda: query.isActive)
         query.stop()
 
-    def _into_topology(self, folder: Path, notes: Notes) -> None:
+    def _into_topology(self, folder: Path, notes: Notes) -> dict[str, float]:
         topology = tr.Topology("into")
         rows = topology.source(tr.sources.dataframe(self._files(folder)))
         rows.shuffle().map(dict, parallelism=2).sink(lambda row: notes.add([row]))
-        job = topology.start(self.spark, workers=2)
+        job = topology.start(self._spark, workers=2)
         self._write(folder, notes, lambda: job.is_active)
         job.stop()
-        self.inside.append((job.last_progress.latency_ms(50), job.last_progress.latency_ms(99)))
+        return {f"p{percent}": job.last_progress.latency_ms(percent) for percent in (50, 99)}
 
     def _write(self, folder: Path, notes: Notes, alive: Callable[[], bool]) -> None:
         write_file(folder, range(-1, 0))
         notes.await_row(-1, alive)
-        write_files(folder, self.seconds)
-        notes.await_row(self.rows - 1, alive)
+        write_files(folder, self._seconds)
+        notes.await_row(self._rows - 1, alive)
 
     def _out(self, folder: Path, notes: Notes, way: str) -> None:
         def stamp(n: int) -> Row:
             return {"n": n, "made_ns": time.monotonic_ns()}
 
         topology = tr.Topology("out")
-        rows = topology.source(tr.sources.rate(ROWS_PER_S, stamp, count=self.rows))
+        rows = topology.source(tr.sources.rate(ROWS_PER_S, stamp, count=self._rows))
         rows.sink(tr.sinks.parquet(folder, ARROW, every_s=EVERY_S))
         table = pa.Table.from_pydict({"n": [-1], "made_ns": [0]}, schema=pa.schema(ARROW))
         pq.write_table(table, folder / "first.parquet")
         if way == "to a stream":
-            query = self._query(self.spark.readStream.schema(SCHEMA).parquet(str(folder)), notes)
+            query = self._query(self._spark.readStream.schema(SCHEMA).parquet(str(folder)), notes)
             notes.await_row(-1, lambda: query.isActive)
-            job = topology.start(self.spark, workers=1)
+            job = topology.start(self._spark, workers=1)
             notes.await_row(
-                self.rows - 1,
+                self._rows - 1,
                 lambda: query.isActive and job.exception() is None,
-                self.seconds + PATIENCE_S,
+                self._seconds + PATIENCE_S,
             )
             query.stop()
         else:
-            job = topology.start(self.spark, workers=1)
+            job = topology.start(self._spark, workers=1)
             self._read_again_and_again(folder, notes, job)
         job.await_termination()
 
     def _read_again_and_again(self, folder: Path, notes: Notes, job: Job) -> None:
         seen = 0
-        deadline_s = time.monotonic() + self.seconds + PATIENCE_S
-        while seen < self.rows and job.exception() is None:
+        deadline_s = time.monotonic() + self._seconds + PATIENCE_S
+        while seen < self._rows and job.exception() is None:
             if time.monotonic() > deadline_s:
-                raise RuntimeError(f"row {self.rows - 1} did not come; the last was {seen - 1}")
-            table = self.spark.read.schema(SCHEMA).parquet(str(folder))
+                raise RuntimeError(f"row {self._rows - 1} did not come; the last was {seen - 1}")
+            table = self._spark.read.schema(SCHEMA).parquet(str(folder))
             rows = [row.asDict() for row in table.where(f"n >= {seen}").collect()]
             if rows:
                 notes.add(rows)
                 seen = max(row["n"] for row in rows) + 1
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="one round of 6 s")
-    parser.add_argument("--seconds", type=float, default=20.0, help="of each way in a round")
-    parser.add_argument("--rounds", type=int, default=3)
-    options = parser.parse_args()
-    seconds, rounds = (6.0, 1) if options.quick else (options.seconds, options.rounds)
-    warm_s = min(3.0, seconds / 2)
-    spark = local_spark(4)
-    print("warming up ...", flush=True)
-    for way in WAYS:
-        Bench(spark, warm_s, 0.0).run(way)
-    bench = Bench(spark, seconds, warm_s)
-    for number in range(rounds):
-        for way in WAYS if number % 2 == 0 else reversed(WAYS):
-            print(f"round {number + 1} of {rounds}: {way} ...", flush=True)
-            bench.run(way)
-    print(f"\n{'way':15} {'p50 ms':>8} {'p99 ms':>8} {'lost':>6} {'twice':>6}")
-    for way, tally in bench.tallies.items():
-        print(
-            f"{way:15} {tally.ms(50):8.0f} {tally.ms(99):8.0f} {tally.lost:6} {tally.duplicated:6}"
+@dataclass(frozen=True)
+class Plan:
+    """What to measure and for how long."""
+
+    rounds: int
+    seconds: float
+    """Of each way in a round."""
+
+    @property
+    def warm_s(self) -> float:
+        """What is left out of it."""
+        return min(3.0, self.seconds / 2)
+
+
+QUICK = Plan(rounds=1, seconds=6.0)
+FULL = Plan(rounds=3, seconds=20.0)
+
+
+class Run(Benchmark):
+    """One run of the benchmark."""
+
+    name = "spark_paths"
+    description = "How long rows take from Spark into a topology, and back."
+    quick_help = "one round of 6 s for each way, not three of 20 s"
+    settings = ("rounds", "seconds")
+
+    def __init__(self, options: Options, folder: Path, started: float) -> None:
+        super().__init__(options, folder, started)
+        self._plan = self.plan(QUICK, FULL)
+        self._found: dict[str, list[Outcome]] = {way: [] for way in WAYS}
+        self._background_percent = 0.0
+
+    def measure(self) -> None:
+        """All rounds."""
+        plan = self._plan
+        self._background_percent = background_percent()
+        self.warn_of_noise(self._background_percent)
+        self.say("starting Spark")
+        spark = local_spark(4)
+        self.ends.callback(spark.stop)
+        self.say("warming up")
+        for way in WAYS:
+            Ways(spark, plan.warm_s, 0.0).run(way, self._new_folder())
+        ways = Ways(spark, plan.seconds, plan.warm_s)
+        for number in range(plan.rounds):
+            for way in WAYS if number % 2 == 0 else reversed(WAYS):
+                self.say(f"round {number + 1} of {plan.rounds}: {way}")
+                self._found[way].append(ways.run(way, self._new_folder()))
+
+    def _new_folder(self) -> Path:
+        return Path(tempfile.mkdtemp(dir=self.folder))
+
+    def _rows_ms(self, way: str) -> list[float]:
+        """The latencies of all rounds."""
+        return [ms for outcome in self._found[way] for ms in outcome.latencies_ms]
+
+    def _over_rounds(self, way: str, percentile: str) -> Spread:
+        return Spread.of(
+            [percentiles(found.latencies_ms)[percentile] for found in self._found[way]]
         )
-    p50, p99 = (sorted(values)[len(values) // 2] for values in zip(*bench.inside, strict=True))
-    print(f"of 'into topology', inside the topology: p50 {p50:.2f} ms, p99 {p99:.2f} ms")
-    result: dict[str, Any] = {
-        way.replace(" ", "_").replace("-", "_"): {
-            "p50_ms": round(tally.ms(50), 1),
-            "p99_ms": round(tally.ms(99), 1),
-            "rows": len(tally.latencies_ns),
+
+    def _inside(self, percentile: str) -> Spread:
+        told = [outcome.inside_ms for outcome in self._found["into topology"]]
+        return Spread.of([inside_ms[percentile] for inside_ms in told if inside_ms])
+
+    def _sum(self, count: str) -> int:
+        return sum(getattr(outcome, count) for found in self._found.values() for outcome in found)
+
+    def table(self) -> str:
+        """Everything that was measured, as text."""
+        lines = ["", f"{'ms (min..max of rounds)':34}{'p50':>26}{'p99':>26}"]
+        for way in WAYS:
+            cells = ""
+            for percentile in PERCENTILES:
+                rounds = self._over_rounds(way, percentile)
+                over_all = short(percentiles(self._rows_ms(way))[percentile])
+                cells += f"{f'{over_all} ({short(rounds.low)}..{short(rounds.high)})':>26}"
+            lines.append(f"{way:34}{cells}")
+        p50, p99 = map(self._inside, PERCENTILES)
+        lines.append(f"{'of into topology, inside of it':34}{p50!s:>26}{p99!s:>26}")
+        lines += ["", f"{self._sum('lost')} rows lost, {self._sum('duplicated')} came twice", ""]
+        return "\n".join(lines)
+
+    def headline(self) -> dict[str, Any]:
+        """Latencies by way, and whether all rows came once."""
+        figures: dict[str, Any] = {}
+        for way in WAYS:
+            rows_ms = self._rows_ms(way)
+            of_way: dict[str, Any] = {"rows": len(rows_ms)}
+            for name in PERCENTILES:
+                of_way[f"{name}_ms"] = rounded(percentiles(rows_ms)[name])
+                of_way[f"{name}_ms_range"] = limits(self._over_rounds(way, name))
+            figures[way.replace(" ", "_").replace("-", "_")] = of_way
+        inside = {f"{name}_ms": middle(self._inside(name)) for name in PERCENTILES}
+        figures["inside_topology"] = inside
+        figures["lost"] = self._sum("lost")
+        figures["duplicated"] = self._sum("duplicated")
+        figures["rounds"] = self._plan.rounds
+        figures["background_cpu_percent"] = rounded(self._background_percent)
+        return figures
+
+    def document(self, figures: dict[str, Any]) -> dict[str, Any]:
+        """Everything for the JSON file."""
+        rounds = {
+            way: [{**asdict(one), "latencies_ms": percentiles(one.latencies_ms)} for one in found]
+            for way, found in self._found.items()
         }
-        for way, tally in bench.tallies.items()
-    }
-    result["inside_topology"] = {"p50_ms": round(p50, 2), "p99_ms": round(p99, 2)}
-    result["lost"] = sum(tally.lost for tally in bench.tallies.values())
-    result["duplicated"] = sum(tally.duplicated for tally in bench.tallies.values())
-    print(json.dumps(result))
-    spark.stop()
+        return {"headline": figures, "machine": machine(), "rounds": rounds}
 
 
 if __name__ == "__main__":
-    main()
+    main(Run)

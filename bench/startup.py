@@ -1,5 +1,7 @@
 """How long it takes from Python's start until a topology runs, on a local Spark of two slots.
 
+    python bench/startup.py [--quick] [--rounds N] [--out FOLDER]
+
 Each contestant is a fresh Python with a fresh JVM, and they take turns:
 
   plain   SparkSession.builder.master("local[2]"), as most people start it
@@ -7,112 +9,108 @@ Each contestant is a fresh Python with a fresh JVM, and they take turns:
   ours    `local_spark` from then on
 
 Measured: Python's start to a session, a first topology's start until all its workers run, and the
-same for a second topology on the same session. JSON with the medians is the last line.
+same for a second topology on the same session (`startup_parts/contestant.py`).
 """
 
-from __future__ import annotations
-
-import argparse
-import json
 import os
-import statistics
-import subprocess
 import sys
-import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from harness.frame import Benchmark, Options, background_percent, machine, main
+from harness.process import Peer, hear
+from harness.spread import Spread, middle, rounded
 
 CONTESTANTS = ("plain", "first", "ours")
-LAST_LINES = 20
 FIGURES = ("spark_s", "first_job_s", "later_job_s", "until_running_s")
+PROGRAM = Path(__file__).parent / "startup_parts" / "contestant.py"
+PATIENCE_S = 300.0
 
 
-def one(contestant: str, begun_s: float) -> dict[str, float]:
-    """The figures of this process; `begun_s` is when it was started (of the monotonic clock)."""
-    import tailrace as tr
+@dataclass(frozen=True)
+class Plan:
+    """What to measure."""
 
-    if contestant == "plain":
-        from pyspark.sql import SparkSession
-
-        spark = SparkSession.builder.master("local[2]").getOrCreate()
-    else:
-        from tailrace.spark.session import local_spark
-
-        spark = local_spark(2)
-    started_s = time.monotonic()
-
-    def job_s() -> float:
-        topology = tr.Topology()
-        topology.source(range(100)).shuffle().map(abs, parallelism=2).sink(lambda _: None)
-        before_s = time.monotonic()
-        job = topology.start(spark, workers=2)
-        while job.status == "starting":
-            time.sleep(0.002)
-        running_s = time.monotonic()
-        job.await_termination()
-        return running_s - before_s
-
-    first_s = job_s()
-    later_s = statistics.median(job_s() for _ in range(3))
-    spark_s = started_s - begun_s
-    return dict(zip(FIGURES, (spark_s, first_s, later_s, spark_s + first_s), strict=True))
+    rounds: int
 
 
-def run(contestant: str, cache: Path) -> dict[str, float]:
-    command = [sys.executable, __file__, "--one", contestant, "--begun", str(time.monotonic())]
-    environment = {**os.environ, "XDG_CACHE_HOME": str(cache)}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    done = subprocess.run(
-        command, env=environment, check=False, capture_output=True, text=True, timeout=300
-    )
-    if done.returncode:
-        last_words = "\n".join(done.stderr.splitlines()[-LAST_LINES:])
-        sys.exit(f"{contestant!r} ended with code {done.returncode}:\n{last_words}")
-    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return figures
+class Run(Benchmark):
+    """One run of the benchmark."""
 
+    name = "startup"
+    description = "From Python's start until a topology runs, on a local Spark."
+    quick_help = "one round, not five"
 
-def fill(cache: Path) -> None:
-    """Let a program leave its archive in the cache, and wait for it."""
-    from tailrace.spark.archive import make
-    from tailrace.spark.session import local_archive
+    def __init__(self, options: Options, folder: Path, started: float) -> None:
+        super().__init__(options, folder, started)
+        self._plan = self.plan(Plan(1), Plan(5))
+        self._found: dict[str, list[dict[str, float]]] = {name: [] for name in CONTESTANTS}
+        self._background_percent = 0.0
 
-    os.environ["XDG_CACHE_HOME"] = str(cache)
-    path = local_archive()
-    if path is None or not make(path):
-        print("no archive of the JVM's classes could be made; 'ours' runs without", file=sys.stderr)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--one", choices=CONTESTANTS, help=argparse.SUPPRESS)
-    parser.add_argument("--begun", type=float, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.one:
-        print(json.dumps(one(options.one, options.begun)), flush=True)
-        os._exit(0)  # without leaving the maker of an archive behind
-    with tempfile.TemporaryDirectory() as folder:
-        filled, empty = Path(folder, "filled"), Path(folder, "empty")
-        fill(filled)
-        rounds: dict[str, list[dict[str, float]]] = {name: [] for name in CONTESTANTS}
-        for _ in range(options.rounds):
+    def measure(self) -> None:
+        """All rounds."""
+        self._background_percent = background_percent()
+        self.warn_of_noise(self._background_percent)
+        filled, empty = self.folder / "filled", self.folder / "empty"
+        self.say("making an archive of the JVM's classes")
+        self._fill(filled)
+        for number in range(self._plan.rounds):
+            self.say(f"round {number + 1} of {self._plan.rounds}")
             for name in CONTESTANTS:
-                rounds[name].append(run(name, filled if name == "ours" else empty))
-    medians = {
-        name: {
-            figure: round(statistics.median(found[figure] for found in rounds[name]), 3)
-            for figure in FIGURES
+                self._found[name].append(self._start(name, filled if name == "ours" else empty))
+
+    def _fill(self, cache: Path) -> None:
+        """Let a program leave its archive in the cache, and wait for it."""
+        from tailrace.spark.archive import make
+        from tailrace.spark.session import local_archive
+
+        os.environ["XDG_CACHE_HOME"] = str(cache)
+        path = local_archive()
+        if path is None or not make(path):
+            self.say("no archive could be made; 'ours' runs without")
+
+    def _start(self, contestant: str, cache: Path) -> dict[str, float]:
+        environment = {**os.environ, "XDG_CACHE_HOME": str(cache)}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        command = [sys.executable, str(PROGRAM), contestant, str(time.monotonic())]
+        peer = Peer(command, self.folder, environment)
+        self.ends.callback(peer.end)
+        answer = hear(peer, timeout_s=PATIENCE_S)[0]
+        self.ends.close()  # its JVM must not run beside the next one
+        return answer
+
+    def _spread(self, contestant: str, figure: str) -> Spread:
+        return Spread.of([found[figure] for found in self._found[contestant]])
+
+    def table(self) -> str:
+        """Everything that was measured, as text."""
+        titles = ("Spark", "first job", "later job", "until running")
+        lines = ["", f"{'s, median (min..max)':22}" + "".join(f"{title:>22}" for title in titles)]
+        for name in CONTESTANTS:
+            cells = "".join(f"{self._spread(name, figure)!s:>22}" for figure in FIGURES)
+            lines.append(f"{name:22}{cells}")
+        return "\n".join([*lines, ""])
+
+    def headline(self) -> dict[str, Any]:
+        """The medians by contestant, and how many times faster ours is than the plain one."""
+        figures: dict[str, Any] = {
+            name: {figure: middle(self._spread(name, figure)) for figure in FIGURES}
+            for name in CONTESTANTS
         }
-        for name in CONTESTANTS
-    }
-    print(f"{'':8}{'Spark':>10}{'first job':>12}{'later job':>12}{'until running':>16}")
-    for name, found in medians.items():
-        spark_s, first_s, later_s, all_s = (found[figure] for figure in FIGURES)
-        print(f"{name:8}{spark_s:>8.2f} s{first_s:>10.2f} s{later_s:>10.2f} s{all_s:>14.2f} s")
-    faster = medians["plain"]["until_running_s"] / medians["ours"]["until_running_s"]
-    print(json.dumps({"rounds": options.rounds, **medians, "times_faster": round(faster, 2)}))
+        plain, ours = (self._spread(name, "until_running_s").median for name in ("plain", "ours"))
+        return {
+            "rounds": self._plan.rounds,
+            **figures,
+            "times_faster": rounded(plain / ours),
+            "background_cpu_percent": rounded(self._background_percent),
+        }
+
+    def document(self, figures: dict[str, Any]) -> dict[str, Any]:
+        """Everything for the JSON file."""
+        return {"headline": figures, "machine": machine(), "rounds": self._found}
 
 
 if __name__ == "__main__":
-    main()
+    main(Run)

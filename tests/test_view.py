@@ -13,8 +13,8 @@ from tailrace.control.coordinator import Roster
 from tailrace.control.progress import Summary, summarise
 from tailrace.control.protocol import Progress
 from tailrace.graph.wiring import wire
+from tailrace.runtime.guard import Counts
 from tailrace.runtime.histogram import Histogram
-from tailrace.runtime.step import Counts
 from tailrace.view import render, watch
 
 

@@ -9,11 +9,13 @@ import sys
 import tempfile
 import time
 from abc import ABC, abstractmethod
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 NOISY_PERCENT = 5
+SETTINGS = {"rounds": (int, "how often to repeat"), "seconds": (float, "how long each run takes")}
 P = TypeVar("P", bound=Any)
 
 
@@ -24,6 +26,7 @@ class Options:
     quick: bool
     rounds: int | None
     out: Path
+    seconds: float | None = None
 
 
 class Benchmark(ABC):
@@ -32,17 +35,21 @@ class Benchmark(ABC):
     name: ClassVar[str]
     description: ClassVar[str]
     quick_help: ClassVar[str]
+    settings: ClassVar[tuple[str, ...]] = ("rounds",)
+    """Of `SETTINGS`, those that its plan has and the user may change."""
 
     def __init__(self, options: Options, folder: Path, started: float) -> None:
         self.options = options
         self.folder = folder
+        self.ends = ExitStack()
+        """What `end` calls, the last first."""
         self._started = started
 
     def plan(self, quick: P, full: P) -> P:
-        """Which of the two the user asked for, with as many rounds as they said."""
-        chosen = quick if self.options.quick else full
-        rounds = self.options.rounds
-        return chosen if rounds is None else replace(chosen, rounds=rounds)
+        """Which of the two the user asked for, with the settings that they gave."""
+        given = {name: getattr(self.options, name) for name in self.settings}
+        changes = {name: value for name, value in given.items() if value is not None}
+        return replace(quick if self.options.quick else full, **changes)
 
     def elapsed_s(self) -> float:
         """The time since the command began."""
@@ -61,9 +68,9 @@ class Benchmark(ABC):
     def measure(self) -> None:
         """Do all of the plan, or as much as there is time for."""
 
-    @abstractmethod
     def end(self) -> None:
         """End everything that was started; called once, however `measure` ended."""
+        self.ends.close()
 
     @abstractmethod
     def table(self) -> str:
@@ -82,12 +89,18 @@ class Benchmark(ABC):
         return False
 
 
-def main(benchmark: type[Benchmark]) -> None:
+B = TypeVar("B", bound=Benchmark)
+
+
+def main(benchmark: type[B]) -> B:
     """Measure, print the table, write the files, print the headline as the last line."""
     started = time.monotonic()
     parser = argparse.ArgumentParser(description=benchmark.description)
     parser.add_argument("--quick", action="store_true", help=benchmark.quick_help)
-    parser.add_argument("--rounds", type=int, help="how often to repeat")
+    parser.set_defaults(**dict.fromkeys(SETTINGS))
+    for name in benchmark.settings:
+        kind, help_ = SETTINGS[name]
+        parser.add_argument(f"--{name}", type=kind, help=help_)
     parser.add_argument(
         "--out",
         type=Path,
@@ -125,6 +138,7 @@ def main(benchmark: type[Benchmark]) -> None:
     document.write_text(json.dumps(run.document(figures), indent=1) + "\n")
     print(f"All figures: {document}\n")
     print(json.dumps(figures))
+    return run
 
 
 def machine() -> dict[str, Any]:

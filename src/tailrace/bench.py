@@ -12,11 +12,11 @@ from collections.abc import Callable
 from typing import Any
 
 import tailrace
-from tailrace.api import Topology
 from tailrace.apps import sol, word_count
 from tailrace.runtime.source import Source
 from tailrace.sources import rate, unpaced
 from tailrace.spark.cluster import cluster_of
+from tailrace.topology import Topology
 
 _WARM_S = 1.0
 _PATIENCE_S = 60.0

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tailrace.api import Topology
 from tailrace.plan.schedulers import SCHEDULERS
+from tailrace.topology import Topology
 
 _NAMES = ", ".join(SCHEDULERS)
 

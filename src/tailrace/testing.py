@@ -15,13 +15,14 @@ import threading
 from contextlib import suppress
 from dataclasses import dataclass
 
-from tailrace.api import Stream, Topology
 from tailrace.connectors.memory import Collect
 from tailrace.graph.model import Record
 from tailrace.graph.wiring import wire
 from tailrace.runtime.core import DEFAULT_LIMITS, Core, Limits
 from tailrace.runtime.outlet import Item
 from tailrace.runtime.step import OperatorFailed
+from tailrace.stream import Stream
+from tailrace.topology import Topology
 
 _PRETENDED_BYTES = 100
 """Nothing is encoded here; so much counts for each item."""

@@ -12,7 +12,7 @@ from tailrace.runtime.event_time import LATE, TimeFunction
 from tailrace.runtime.windows import Session, Window, Windowed, append
 
 if TYPE_CHECKING:
-    from tailrace.api import KeyedStream, Stream
+    from tailrace.stream import KeyedStream, Stream
 
 
 class WindowedStream:

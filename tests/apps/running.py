@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.api import Stream, Topology
+from tailrace import Stream, Topology
 from tailrace.runtime.core import Limits
 from tailrace.runtime.source import Source
 from tailrace.sources import items

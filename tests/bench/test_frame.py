@@ -1,10 +1,12 @@
-"""The command around a benchmark: it ends what it has started, whoever interrupts."""
+"""The command around a benchmark: what it obeys, prints, and ends, whoever interrupts."""
 
+import json
 import os
 import signal
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -49,3 +51,69 @@ def test_interrupts_while_it_ends_are_left_for_later(
             signal.signal(number, handler)
     assert left.value.code == code
     assert ended
+
+
+@dataclass(frozen=True)
+class Plan:
+    rounds: int
+    seconds: float
+
+
+class Counting(Benchmark):
+    name, description, quick_help = "counting", "", ""
+    settings: ClassVar[tuple[str, ...]] = ("rounds", "seconds")
+
+    def measure(self) -> None:
+        self.order: list[str] = []
+        for name in ("first", "second"):
+            self.ends.callback(self.order.append, name)
+
+    def table(self) -> str:
+        return "a table"
+
+    def headline(self) -> dict[str, Any]:
+        plan = self.plan(Plan(1, 2.0), Plan(3, 20.0))
+        return {"rounds": plan.rounds, "seconds": plan.seconds, "ended": self.order}
+
+    def document(self, figures: dict[str, Any]) -> dict[str, Any]:
+        return {"headline": figures}
+
+
+@pytest.mark.parametrize(
+    ("words", "rounds", "seconds"),
+    [
+        ([], 3, 20.0),
+        (["--quick"], 1, 2.0),
+        (["--quick", "--rounds", "5"], 5, 2.0),
+        (["--seconds", "0.5"], 3, 0.5),
+    ],
+)
+def test_the_headline_of_the_plan_asked_for_is_the_last_line(
+    words: list[str],
+    rounds: int,
+    seconds: float,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["bench", "--out", str(tmp_path), *words])
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        main(Counting)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    headline = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert headline == {"rounds": rounds, "seconds": seconds, "ended": ["second", "first"]}
+    assert json.loads((tmp_path / "counting.json").read_text()) == {"headline": headline}
+
+
+def test_a_setting_that_a_benchmark_does_not_have_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Single(Counting):
+        settings = ()
+
+    monkeypatch.setattr(sys, "argv", ["bench", "--out", str(tmp_path), "--rounds", "2"])
+    with pytest.raises(SystemExit):
+        main(Single)
+    assert "unrecognized arguments: --rounds 2" in capsys.readouterr().err

@@ -513,39 +513,54 @@ static void old_laps(void) {
     ring_unmap(&r);
 }
 
-/* A reader is told when messages came, by a clock of our own. Acceptable: the next is expected after
- * a few at even distances, and shortly before it is due; one that comes late changes nothing but
- * the next expectation; without a rhythm, or with a quick one, nothing is expected. */
+/* A rhythm is told when messages came, by a clock of our own. Acceptable: the next beat is expected
+ * after a few at even distances, and shortly before it is due; one that comes late or is missed
+ * changes nothing but the next expectation; what followed a beat closely is expected to follow the
+ * next, too; without a rhythm, or with a quick one, nothing is expected. */
 static void even_messages(void) {
-    enum { MS = 1000000 };
-    ring_reader rd = {0};
-    ring_spin spin;
-    uint64_t from, until, at = UINT64_C(5000) * MS;
-    ring_spin_open(&spin);
-    for (int i = 0; i < 12; i++, rd.passed++) ring_arrived(&spin, &rd, at += 10 * MS);
-    rd.passed--;
-    CHECK(ring_expected(&spin, &rd, &from, &until), "an even rhythm was not noticed");
+    enum { MS = 1000000, US = 1000 };
+    rhythm r;
+    uint64_t from, until, passed = 0, at = UINT64_C(5000) * MS;
+    rhythm_open(&r);
+    for (int i = 0; i < 12; i++) rhythm_arrived(&r, passed++, at += 10 * MS);
+    CHECK(rhythm_expected(&r, passed, at + US, &from, &until), "an even rhythm was not noticed");
     CHECK(from < at + 10 * MS && from > at + 9 * MS, "awake at the wrong time");
     CHECK(until > at + 10 * MS && until < at + 11 * MS, "awake for too long");
-    rd.passed++;
-    ring_arrived(&spin, &rd, at += 13 * MS);
-    CHECK(!ring_expected(&spin, &rd, &from, &until), "expected from a late one");
-    rd.passed++;
-    ring_arrived(&spin, &rd, at += 7 * MS);
-    rd.passed++;
-    ring_arrived(&spin, &rd, at += 10 * MS);
-    CHECK(ring_expected(&spin, &rd, &from, &until) && from > at + 9 * MS, "one late one spoilt it");
-    for (int i = 0; i < 50; i++) {
-        rd.passed++;
-        ring_arrived(&spin, &rd, at += (uint64_t)(1 + (i * 7) % 19) * MS);
-        CHECK(i < 2 || !ring_expected(&spin, &rd, &from, &until), "expected without a rhythm");
+    CHECK(rhythm_expected(&r, passed, at + 17 * MS, &from, &until) && from > at + 19 * MS,
+          "one that was missed spoilt it");
+    rhythm_arrived(&r, passed++, at += 20 * MS);
+    CHECK(rhythm_expected(&r, passed, at + US, &from, &until) && from < at + 10 * MS,
+          "the distance to the one after the missed one was not taken for two");
+    rhythm_arrived(&r, passed++, at += 13 * MS);
+    CHECK(!rhythm_expected(&r, passed, at + US, &from, &until), "expected from a late one");
+    rhythm_arrived(&r, passed++, at += 7 * MS);
+    rhythm_arrived(&r, passed++, at += 10 * MS);
+    CHECK(rhythm_expected(&r, passed, at + US, &from, &until) && from > at + 9 * MS,
+          "one late one spoilt it");
+    for (int i = 0; i < 12; i++) rhythm_arrived(&r, passed++, at += 20 * MS);
+    CHECK(rhythm_expected(&r, passed, at + US, &from, &until) && from > at + 19 * MS,
+          "a rhythm of half the speed was not noticed");
+    for (int i = 0; i < 12; i++) {
+        rhythm_arrived(&r, passed++, at += 10 * MS - 60 * US);
+        rhythm_arrived(&r, passed++, at += 60 * US);
     }
+    rhythm_arrived(&r, passed++, at += 10 * MS - 60 * US);
+    CHECK(rhythm_expected(&r, passed, at + 30 * US, &from, &until) && from <= at &&
+              until > at + 60 * US && until < at + 200 * US,
+          "nothing was expected to follow");
+    CHECK(rhythm_expected(&r, passed, at + MS, &from, &until) && from > at + 9 * MS,
+          "the next beat is not expected when nothing follows");
+    rhythm_arrived(&r, passed++, at += 60 * US);
+    CHECK(rhythm_expected(&r, passed, at + US, &from, &until) && from > at + 9 * MS,
+          "more was expected to follow than the last time");
     for (int i = 0; i < 50; i++) {
-        rd.passed++;
-        ring_arrived(&spin, &rd, at += 100000);
+        rhythm_arrived(&r, passed++, at += (uint64_t)(1 + (i * 7) % 19) * MS);
+        CHECK(i < 2 || !rhythm_expected(&r, passed, at + US, &from, &until),
+              "expected without a rhythm");
     }
-    CHECK(!ring_expected(&spin, &rd, &from, &until), "a quick rhythm is for the plain spin");
-    ring_spin_close(&spin);
+    for (int i = 0; i < 50; i++) rhythm_arrived(&r, passed++, at += 100 * US);
+    CHECK(!rhythm_expected(&r, passed, at + US, &from, &until),
+          "a quick rhythm is for the plain spin");
 }
 
 /* A reader is told how long it waited for a core. Acceptable: it does not spin for a while after it

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from tailrace import sinks, sources
+from tailrace import sinks, sources, stream, testing, topology
 from tailrace.connectors import parquet, sockets
 from tailrace.control import feed
 from tailrace.graph.wiring import wire
@@ -36,7 +36,9 @@ def test_the_names_of_sources_and_sinks() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", [feed, parquet, rows, sinks, sockets, sources], ids=lambda m: m.__name__
+    "module",
+    [feed, parquet, rows, sinks, sockets, sources, stream, testing, topology],
+    ids=lambda m: m.__name__,
 )
 def test_the_examples_of_docstrings_run(module: ModuleType) -> None:
     results = doctest.testmod(module)

@@ -1,6 +1,6 @@
 """Operators become chains, chains become instances."""
 
-from tailrace.api import Topology
+from tailrace import Topology
 from tailrace.graph.expand import chains
 
 

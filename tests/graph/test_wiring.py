@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from tailrace.api import Topology
+from tailrace import Topology
 from tailrace.graph.wiring import Wiring, wire
 
 

@@ -11,13 +11,13 @@ from tailrace.apps import sol
 from tailrace.graph.model import Graph
 from tailrace.plan.balance import Balance, carried
 from tailrace.plan.consolidate import BALANCE_FACTOR, consolidate
+from tailrace.plan.effort import Effort
 from tailrace.plan.machine import Cost, Crossing, Machine, Place, cluster
 from tailrace.plan.plan import Plan, check, plan_for
 from tailrace.plan.profile import OperatorProfile, Profile, Work
 from tailrace.plan.scheduler import Scheduler
 from tailrace.plan.split_refine import best_split
 from tailrace.plan.traffic import Traffic, estimate, locality
-from tailrace.plan.weighted import Steps
 from tests.plan.graphs import least_cut, some_case
 from tests.plan.topologies import Setting, pipelines, settings_of_schedulers
 
@@ -166,7 +166,7 @@ def test_a_few_instances_get_the_best_split_there_is() -> None:
     # The search alone cuts more here.
     case = some_case(421)
     graph, balance = case.graph, case.balance
-    searched = best_split(graph, case.capacities, BALANCE_FACTOR, 64, Steps(10**7))
+    searched = best_split(graph, case.capacities, BALANCE_FACTOR, 64, Effort(10**7))
     assert graph.cut(searched) > least_cut(graph, balance)
 
     topology = tr.Topology("measured")

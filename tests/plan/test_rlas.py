@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.graph.model import Graph, Rule
-from tailrace.plan.branch_and_bound import Effort, Search, Solution
+from tailrace.plan.branch_and_bound import Search, Solution
 from tailrace.plan.briskstream import APPS, fraud_detection, word_count
+from tailrace.plan.effort import Effort
 from tailrace.plan.first_fit import first_fit
 from tailrace.plan.flow import flow_of
 from tailrace.plan.layout import Layout, layout_of_plan

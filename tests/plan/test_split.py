@@ -3,8 +3,9 @@
 import pytest
 from hypothesis import given
 
+from tailrace.plan.effort import Effort
 from tailrace.plan.split import assign, consolidate_once, consolidated, split_in_two
-from tailrace.plan.weighted import Steps, Weighted
+from tailrace.plan.weighted import Weighted
 from tests.plan.graphs import Case, cases
 
 # Figure 7's shape: one instance of each operator, a fork that joins again. The figure's own
@@ -14,8 +15,8 @@ FORK = Weighted.of(
 )
 
 
-def unlimited() -> Steps:
-    return Steps(10**12)
+def unlimited() -> Effort:
+    return Effort(10**12)
 
 
 def test_each_instance_joins_the_free_neighbour_it_exchanges_most_with() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.api import Topology
+from tailrace import Topology
 from tailrace.graph.validate import TopologyError
 from tailrace.runtime.async_map import AsyncMap
 from tailrace.runtime.core import Limits

@@ -22,15 +22,18 @@ class Where(tr.Operator):
         self.emit((self.instance.index, record))
 
 
-def spread(stream: tr.Stream, instances: int, **how: Any) -> list[tuple[int, Any]]:
+def spread(
+    topology: tr.Topology, stream: tr.Stream, instances: int, **how: Any
+) -> list[tuple[int, Any]]:
     results = collect(stream.process(Where(), parallelism=instances).gather().map(tuple))
-    run(stream._topology, **how)
+    run(topology, **how)
     return results
 
 
 def test_shuffle_is_even_to_one_record_per_sender() -> None:
-    stream = tr.Topology().source(range(1000), parallelism=3).shuffle()
-    load = Counter(index for index, _ in spread(stream, 4, workers=2))
+    topology = tr.Topology()
+    stream = topology.source(range(1000), parallelism=3).shuffle()
+    load = Counter(index for index, _ in spread(topology, stream, 4, workers=2))
     assert sum(load.values()) == 1000
     assert max(load.values()) - min(load.values()) <= 3
 
@@ -38,23 +41,26 @@ def test_shuffle_is_even_to_one_record_per_sender() -> None:
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=30))
 def test_shuffle_is_even_whatever_comes_together(sizes: list[int]) -> None:
     bunches = [[0] * size for size in sizes]
-    stream = tr.Topology().source(bunches).flat_map(list).shuffle()
-    load = Counter(index for index, _ in spread(stream, 3, limits=Limits(poll_records=1)))
+    topology = tr.Topology()
+    stream = topology.source(bunches).flat_map(list).shuffle()
+    load = Counter(index for index, _ in spread(topology, stream, 3, limits=Limits(poll_records=1)))
     assert max(load.values()) - min(load[index] for index in range(3)) <= 1
 
 
 def test_local_or_shuffle_stays_in_the_worker_if_it_can() -> None:
-    stream = tr.Topology().source(range(100), parallelism=2).local_or_shuffle()
+    topology = tr.Topology()
+    stream = topology.source(range(100), parallelism=2).local_or_shuffle()
     # Instances 0 and 1 are the sources, on workers 0 and 1; 2 to 5 follow on workers 0, 1, 0, 1.
-    found = spread(stream, 4, workers=2)
+    found = spread(topology, stream, 4, workers=2)
     assert {(index % 2, record % 2) for index, record in found} == {(0, 0), (1, 1)}
     assert set(Counter(index for index, _ in found).values()) == {25}
 
 
 def test_local_or_shuffle_goes_everywhere_if_nobody_is_here() -> None:
-    stream = tr.Topology().source(range(100)).local_or_shuffle()
+    topology = tr.Topology()
+    stream = topology.source(range(100)).local_or_shuffle()
     # The source is on worker 0 of 4, instances 1 and 2 are on others.
-    assert Counter(index for index, _ in spread(stream, 2, workers=4)) == {0: 50, 1: 50}
+    assert Counter(index for index, _ in spread(topology, stream, 2, workers=4)) == {0: 50, 1: 50}
 
 
 @given(st.lists(st.integers(0, 20), max_size=200), st.integers(1, 5), st.integers(0, 1000))
@@ -62,8 +68,11 @@ def test_a_key_has_one_instance_and_keeps_each_senders_order(
     keys: list[int], instances: int, seed: int
 ) -> None:
     records = [(key, position) for position, key in enumerate(keys)]
-    stream = tr.Topology().source(records, parallelism=3).key_by(lambda record: record[0])
-    found = spread(stream, instances, workers=3, seed=seed, limits=TINY, channel_messages=1)
+    topology = tr.Topology()
+    stream = topology.source(records, parallelism=3).key_by(lambda record: record[0])
+    found = spread(
+        topology, stream, instances, workers=3, seed=seed, limits=TINY, channel_messages=1
+    )
     assert sorted(record for _, record in found) == sorted(records)
     homes = defaultdict(set)
     positions = defaultdict(list)
@@ -75,14 +84,16 @@ def test_a_key_has_one_instance_and_keeps_each_senders_order(
 
 
 def test_equal_keys_of_different_types_meet() -> None:
-    stream = tr.Topology().source([1, 1.0, True]).key_by()
-    assert len({index for index, _ in spread(stream, 5)}) == 1
+    topology = tr.Topology()
+    stream = topology.source([1, 1.0, True]).key_by()
+    assert len({index for index, _ in spread(topology, stream, 5)}) == 1
 
 
 def test_a_partial_key_has_at_most_two_instances_and_evens_out_a_hot_key() -> None:
     records = [n if n % 2 else 0 for n in range(4000)]  # half of all are one key
-    stream = tr.Topology().source(records).partial_key_by()
-    found = spread(stream, 4)
+    topology = tr.Topology()
+    stream = topology.source(records).partial_key_by()
+    found = spread(topology, stream, 4)
     homes = defaultdict(set)
     for index, key in found:
         homes[key].add(index)
@@ -93,43 +104,50 @@ def test_a_partial_key_has_at_most_two_instances_and_evens_out_a_hot_key() -> No
 
 
 def test_partial_keys_of_all_senders_have_the_same_two_instances() -> None:
-    stream = tr.Topology().source([7] * 300, parallelism=3).partial_key_by()
-    assert len({index for index, _ in spread(stream, 6)}) == 2
+    topology = tr.Topology()
+    stream = topology.source([7] * 300, parallelism=3).partial_key_by()
+    assert len({index for index, _ in spread(topology, stream, 6)}) == 2
 
 
 def test_broadcast_reaches_every_instance() -> None:
-    stream = tr.Topology().source(range(10)).broadcast()
-    found = spread(stream, 3, workers=2)
+    topology = tr.Topology()
+    stream = topology.source(range(10)).broadcast()
+    found = spread(topology, stream, 3, workers=2)
     assert sorted(found) == [(index, record) for index in range(3) for record in range(10)]
 
 
 def test_gather_reaches_one_instance_from_all_senders() -> None:
-    stream = tr.Topology().source(range(30), parallelism=3).gather()
-    assert {index for index, _ in spread(stream, 4, workers=2)} == {0}
+    topology = tr.Topology()
+    stream = topology.source(range(30), parallelism=3).gather()
+    assert {index for index, _ in spread(topology, stream, 4, workers=2)} == {0}
 
 
 def test_a_function_may_pick() -> None:
-    stream = tr.Topology().source(range(9)).partition_by(lambda record, n: record % n)
-    assert sorted(spread(stream, 3)) == sorted((n % 3, n) for n in range(9))
+    topology = tr.Topology()
+    stream = topology.source(range(9)).partition_by(lambda record, n: record % n)
+    assert sorted(spread(topology, stream, 3)) == sorted((n % 3, n) for n in range(9))
 
 
 @pytest.mark.parametrize("index", [3, -1])
 def test_a_picked_instance_that_is_not_there_names_the_record(index: int) -> None:
-    stream = tr.Topology().source(["r1"], name="in").partition_by(lambda record, n: index)
+    topology = tr.Topology()
+    stream = topology.source(["r1"], name="in").partition_by(lambda record, n: index)
     with pytest.raises(OperatorFailed, match=f"gave {index} for 'r1'; there are 3 instances"):
-        spread(stream, 3)
+        spread(topology, stream, 3)
 
 
 def test_a_key_function_that_raises_names_the_stream_and_the_one_record() -> None:
-    stream = tr.Topology().source([1, 2, 0, 4], name="in").key_by(lambda record: 1 // record)
+    topology = tr.Topology()
+    stream = topology.source([1, 2, 0, 4], name="in").key_by(lambda record: 1 // record)
     with pytest.raises(OperatorFailed, match="'grouping of in -> process' failed on 0: ZeroDiv"):
-        spread(stream, 2)
+        spread(topology, stream, 2)
 
 
 def test_a_key_that_no_process_could_hash_alike_is_refused() -> None:
-    stream = tr.Topology().source([frozenset([1])]).key_by()
+    topology = tr.Topology()
+    stream = topology.source([frozenset([1])]).key_by()
     with pytest.raises(OperatorFailed, match="a key of type frozenset has no stable hash"):
-        spread(stream, 2)
+        spread(topology, stream, 2)
 
 
 def test_inside_a_worker_the_record_itself_is_handed_over() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.api import Topology
+from tailrace import Topology
 from tailrace.graph.validate import TopologyError
 from tailrace.runtime.core import Limits
 from tailrace.runtime.join import Join, JoinKind

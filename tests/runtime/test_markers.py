@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tailrace as tr
-from tailrace.api import Topology
+from tailrace import Topology
 from tailrace.graph.model import MAIN
 from tailrace.graph.wiring import wire
 from tailrace.runtime.core import DEFAULT_LIMITS, Core, Limits
+from tailrace.runtime.histogram import Histogram
 from tailrace.runtime.instance import Context
 from tailrace.runtime.outlet import END, IDLE, WATERMARK, Inlet, Item, Marker, Outlet, add_marker
 from tailrace.runtime.step import Step
@@ -286,4 +287,5 @@ def test_the_end_of_one_branch_does_not_end_the_other() -> None:
 
 
 def test_an_inlet_starts_before_all_time() -> None:
-    assert Inlet(0, 0, 0).watermark == float("-inf")
+    inlet = Inlet(0, 0, 0, Histogram(), Histogram())
+    assert inlet.watermark == float("-inf")

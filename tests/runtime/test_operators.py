@@ -1,6 +1,6 @@
 """What the operators compute."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -139,3 +139,16 @@ def test_every_reader_of_a_stream_gets_a_list_of_its_own() -> None:
     assert fused == [0, 1, 2, 3]
     assert sorted(shuffled) == [0, 1, 2, 3]
     assert sorted(everywhere) == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def test_a_flat_map_hands_on_all_or_nothing_of_a_record() -> None:
+    def halves(n: int) -> Iterator[int]:
+        yield n
+        if n == 2:
+            raise ValueError("two")
+        yield -n
+
+    topology = tr.Topology()
+    results = collect(topology.source([1, 2, 3]).flat_map(halves, on_error="skip"))
+    run(topology)
+    assert results == [1, -1, 3, -3]

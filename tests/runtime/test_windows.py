@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.api import Stream, Topology
+from tailrace import Stream, Topology
 from tailrace.graph.validate import TopologyError
 from tailrace.runtime.core import Limits
 from tailrace.runtime.windows import (

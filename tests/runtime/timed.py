@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tailrace.graph.model import Record
+from tailrace.runtime.guard import Counts
 from tailrace.runtime.instance import Context
 from tailrace.runtime.source import Reader, Source
-from tailrace.runtime.step import Counts, Put
+from tailrace.runtime.step import Put
 
 
 class _TimedReader(Reader):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable
 
-from tailrace.api import Stream, Topology
+from tailrace import Stream, Topology
 from tailrace.apps.work import with_work
 from tailrace.runtime.source import Source
 from tailrace.sources import rate

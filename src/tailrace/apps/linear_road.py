@@ -16,7 +16,7 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from tailrace.api import KeyedStream, Stream, Topology
+from tailrace import KeyedStream, Stream, Topology
 from tailrace.apps.linear_road_operators import (
     Accident,
     AccidentNotice,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import NamedTuple
 
-from tailrace.api import Stream, Topology
+from tailrace import Stream, Topology
 from tailrace.runtime.operators import Operator
 from tailrace.runtime.source import Source
 from tailrace.sources import rate

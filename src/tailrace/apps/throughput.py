@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from operator import itemgetter
 
-from tailrace.api import Stream, Topology
+from tailrace import Stream, Topology
 from tailrace.runtime.source import Source
 from tailrace.sources import rate
 

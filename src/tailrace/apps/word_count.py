@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from tailrace.api import Stream, Topology
+from tailrace import Stream, Topology
 from tailrace.runtime.source import Source
 from tailrace.sources import rate
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tailrace.api import Stream, Topology
+from tailrace import Stream, Topology
 from tailrace.runtime.source import Source
 from tailrace.runtime.windows import tumbling
 from tailrace.sources import rate

@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from tailrace.api import Stream, Topology
+from tailrace import Stream, Topology
 from tailrace.apps.work import with_work
 from tailrace.runtime.source import Source
 from tailrace.sources import rate

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tailrace.runtime.core import LinkCounts
+from tailrace.runtime.guard import Counts
 from tailrace.runtime.histogram import Histogram
-from tailrace.runtime.step import Counts
 
 KIND = 2
 """The frame kind of these messages (pickle, as the codecs number them)."""

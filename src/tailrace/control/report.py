@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tailrace.control.protocol import Progress
 from tailrace.runtime.core import Core
+from tailrace.runtime.guard import Counts
 from tailrace.runtime.histogram import Histogram
-from tailrace.runtime.step import Counts
 
 
 def progress_of(

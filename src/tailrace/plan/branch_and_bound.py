@@ -15,10 +15,10 @@ goes without the first two heuristics: it branches to every place and then prove
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import comb, inf
 
+from tailrace.plan.effort import Effort
 from tailrace.plan.layout import Layout, twins
 
 CLOSE = 1 - 1e-9
@@ -32,24 +32,6 @@ Child = tuple[float, float, list[Step]]
 
 
 @dataclass
-class Effort:
-    """How many layouts may still be looked at. `late` may end it earlier, by the clock.
-
-    Greedy ways down to a first solution are not counted.
-    """
-
-    left: int
-    late: Callable[[], bool] = lambda: False
-
-    def spend(self, layouts: int = 1) -> bool:
-        """Take so many; False when there is none left."""
-        self.left -= layouts
-        if self.left % 64 < layouts and self.late():
-            self.left = 0
-        return self.left > 0
-
-
-@dataclass
 class Solution:
     """The best counts found, and the use of their fullest resource per source record."""
 
@@ -58,7 +40,7 @@ class Solution:
 
 
 class Search:
-    """One run of the algorithm."""
+    """One run of the algorithm. Greedy ways down to a first solution cost no effort."""
 
     def __init__(
         self, layout: Layout, compression: int, effort: Effort, solution: Solution, exact: bool

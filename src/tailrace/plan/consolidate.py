@@ -33,6 +33,7 @@ from dataclasses import dataclass
 
 from tailrace.graph.model import Graph
 from tailrace.plan.balance import Balance
+from tailrace.plan.effort import Effort
 from tailrace.plan.machine import Crossing, Machine, Place
 from tailrace.plan.plan import Plan, plan_for
 from tailrace.plan.profile import Profile
@@ -40,7 +41,7 @@ from tailrace.plan.split import assign
 from tailrace.plan.split_exact import proven_split
 from tailrace.plan.split_refine import best_split
 from tailrace.plan.traffic import Traffic, locality, measured_or_estimated
-from tailrace.plan.weighted import Steps, Weighted
+from tailrace.plan.weighted import Weighted
 
 BALANCE_FACTOR = 0.1
 """A node's load may miss its share by this part of it. The paper names no value."""
@@ -123,13 +124,13 @@ class _Search:
 
     def _part_of(self, graph: Weighted, capacities: list[float]) -> list[int]:
         threshold = self.threshold or max(LEAST_PARENTS, 2 * len(capacities))
-        steps = Steps(int(graph.size * self.steps_per_instance))
+        effort = Effort(int(graph.size * self.steps_per_instance))
         if self.published:
-            return assign(graph, capacities, self.balance_factor, threshold, steps)
-        found = best_split(graph, capacities, self.balance_factor, threshold, steps)
+            return assign(graph, capacities, self.balance_factor, threshold, effort)
+        found = best_split(graph, capacities, self.balance_factor, threshold, effort)
         if graph.size <= SMALL:
             balance = Balance.of(graph.loads, capacities, self.balance_factor)
-            found, _ = proven_split(graph, balance, found, Steps(PROOF_STEPS))
+            found, _ = proven_split(graph, balance, found, Effort(PROOF_STEPS))
         return found
 
 

@@ -8,7 +8,7 @@ ends of a forwarded stream that is not fused) is cut into parts whose instances 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,6 +20,8 @@ from tailrace.plan.profile import Profile, origin, way
 
 Counts = Sequence[Sequence[int]]
 """`counts[part][place]`: how many instances of a part run there."""
+Ways = dict[tuple[int, int], float]
+"""Records per second of a stream from place to place."""
 Matrix = tuple[tuple[float, ...], ...]
 UNDEALT = (Rule.ALL, Rule.GLOBAL, Rule.FORWARD)
 """Rules by which all records of a poll go to the same receivers."""
@@ -35,6 +37,10 @@ class Reaction:
     """Records that reach sinks of the chain."""
     out: Mapping[tuple[str, str], float]
     """Records that leave it, by operator and output."""
+
+
+Work = tuple[Reaction, int, float]
+"""What there is to do, in which place, and how often per second."""
 
 
 @dataclass(frozen=True)
@@ -111,15 +117,18 @@ class Flow:
         were in one place, and machines were unlimited.
         """
         sizes = [len(part.instances) for part in self.parts]
+        together = [[size] for size in sizes]
         could: dict[int, float] = {}
         for chain in dict.fromkeys(part.chain for part in self.parts if part.source):
             emitted = [
                 self.fraction(k, sizes) if part.chain == chain else 0.0
                 for k, part in enumerate(self.parts)
             ]
+            ways = self.ways(emitted, together)
             slowest_ns = max(
-                sum(rate * reaction.cpu_ns for rate, reaction in works) / sizes[k]
-                for k, works in enumerate(self.works(emitted, sizes))
+                sum(rate * reaction.cpu_ns for reaction, _, rate in works) / sizes[k]
+                for k in range(len(self.parts))
+                if (works := self.works_of(k, emitted, together, ways))
             )
             could[chain] = 1 / slowest_ns if slowest_ns else 0.0
         most = max(could.values()) or 1.0
@@ -127,36 +136,63 @@ class Flow:
         total = sum(could.values())
         return {chain: rate / total for chain, rate in could.items()}
 
-    def edge_rates(self, emitted: Sequence[float], sizes: Sequence[int]) -> list[float]:
-        """Records per second on each edge when sources emit so many by part.
+    def ways(
+        self,
+        emitted: Sequence[float],
+        counts: Counts,
+        slow: Callable[[int, list[Ways]], None] | None = None,
+    ) -> list[Ways]:
+        """What goes along each edge when sources emit so many records per second by part.
 
-        Streams that prefer receivers of the same place count as shuffled.
+        `slow` is called with each part, in order, and may lessen what leaves it. Counts of one
+        place alone give what goes along the edges wherever instances are; streams that prefer
+        receivers of the same place then count as shuffled.
         """
-        rates = [0.0] * len(self.edges)
+        sizes = [sum(row) for row in counts]
+        ways: list[Ways] = [{} for _ in self.edges]
         for k in range(len(self.parts)):
-            works = self._works_of(k, emitted, rates)
+            works = self.works_of(k, emitted, counts, ways)
             for e in self.out_of[k]:
                 edge = self.edges[e]
                 key = (edge.stream.source, edge.stream.output)
-                leaving = sum(rate * reaction.out[key] for rate, reaction in works)
-                rates[e] = leaving * self.shares(edge, sizes)
-        return rates
+                leaving: dict[int, float] = {}
+                for reaction, p, rate in works:
+                    leaving[p] = leaving.get(p, 0.0) + rate * reaction.out[key]
+                for p, rate in leaving.items():
+                    if rate:
+                        for q, share in self._receivers(edge, p, counts, sizes):
+                            ways[e][p, q] = rate * share
+            if slow is not None:
+                slow(k, ways)
+        return ways
 
-    def works(
-        self, emitted: Sequence[float], sizes: Sequence[int]
-    ) -> list[list[tuple[float, Reaction]]]:
-        """What each part has to do: how often, and what, when sources emit so many by part."""
-        rates = self.edge_rates(emitted, sizes)
-        return [self._works_of(k, emitted, rates) for k in range(len(self.parts))]
-
-    def _works_of(
-        self, k: int, emitted: Sequence[float], rates: Sequence[float]
-    ) -> list[tuple[float, Reaction]]:
-        works = [(rates[e], self.edges[e].reaction) for e in self.into[k]]
+    def works_of(
+        self, k: int, emitted: Sequence[float], counts: Counts, ways: Sequence[Ways]
+    ) -> list[Work]:
+        """What a part has to do, by input and place."""
+        works: list[Work] = []
+        for e in self.into[k]:
+            rates: dict[int, float] = {}
+            for (_, q), rate in ways[e].items():
+                rates[q] = rates.get(q, 0.0) + rate
+            works += [(self.edges[e].reaction, q, rate) for q, rate in rates.items()]
         source = self.parts[k].source
         if source:
-            works.append((emitted[k], source))
+            rate, size = emitted[k], sum(counts[k])
+            works += [(source, p, rate * n / size) for p, n in enumerate(counts[k]) if n]
         return works
+
+    def _receivers(
+        self, edge: Edge, sender: int, counts: Counts, sizes: Sequence[int]
+    ) -> list[tuple[int, float]]:
+        """How many records of one that is sent from a place go to each place."""
+        row = counts[edge.receiver]
+        if edge.rule is Rule.LOCAL_OR_SHUFFLE:
+            near = sum(counts[k][sender] for k in self.siblings[edge.receiver])
+            if near:
+                return [(sender, row[sender] / near)] if row[sender] else []
+        share = self.shares(edge, sizes) / sizes[edge.receiver]
+        return [(q, share * instances) for q, instances in enumerate(row) if instances]
 
     def counts(self, place_of: Sequence[int]) -> list[list[int]]:
         """Instances per part and place."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailrace.plan.branch_and_bound import Effort
+from tailrace.plan.effort import Effort
 from tailrace.plan.layout import Layout
 
 WORTH = 1 - 1e-3

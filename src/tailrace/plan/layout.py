@@ -16,7 +16,7 @@ from math import fsum, inf, pow
 from operator import mul
 
 from tailrace.graph.model import Rule
-from tailrace.plan.flow import Edge, Flow, Matrix
+from tailrace.plan.flow import Counts, Edge, Flow, Matrix, Ways
 from tailrace.plan.loads import NS, loads, resource_uses, source_rates
 from tailrace.plan.plan import Plan
 
@@ -44,8 +44,10 @@ class Layout:
         for k in self.parts:
             self._loose.append(any(self._loosens(flow.edges[e]) for e in flow.into[k]))
         emitted = source_rates(flow, None)
-        rates = flow.edge_rates(emitted, self.sizes)
-        self.base, self._memory_of = _bases(flow, emitted, rates, self.sizes)
+        together = [[size] for size in self.sizes]
+        ways = flow.ways(emitted, together)
+        rates = [sum(way.values()) for way in ways]
+        self.base, self._memory_of = _bases(flow, emitted, together, ways)
         if not any(self.base):
             raise ValueError(
                 f"topology {flow.graph.name!r} costs nothing by this profile: no rate limits it"
@@ -290,14 +292,20 @@ def twins(flow: Flow) -> list[int]:
 
 
 def _bases(
-    flow: Flow, emitted: list[float], rates: list[float], sizes: Sequence[int]
+    flow: Flow, emitted: list[float], together: Counts, ways: Sequence[Ways]
 ) -> tuple[list[float], list[float]]:
-    """CPU and memory of each part without fetching."""
+    """CPU and memory of each part without fetching, from what goes along the edges in one place."""
+    sizes = [sum(row) for row in together]
     cpu, memory = [], []
-    for k, works in enumerate(flow.works(emitted, sizes)):
-        dealing = sum(rates[e] * flow.dealing_ns(flow.edges[e], sizes) * NS for e in flow.out_of[k])
-        cpu.append(dealing + sum(rate * reaction.cpu_ns * NS for rate, reaction in works))
-        memory.append(sum(rate * reaction.memory_bytes for rate, reaction in works))
+    for k in range(len(flow.parts)):
+        works = flow.works_of(k, emitted, together, ways)
+        dealing = sum(
+            rate * flow.dealing_ns(flow.edges[e], sizes) * NS
+            for e in flow.out_of[k]
+            for rate in ways[e].values()
+        )
+        cpu.append(dealing + sum(rate * reaction.cpu_ns * NS for reaction, _, rate in works))
+        memory.append(sum(rate * reaction.memory_bytes for reaction, _, rate in works))
     return cpu, memory
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tailrace.graph.model import Rule
-from tailrace.plan.flow import Counts, Flow
+from tailrace.plan.flow import Counts, Flow, Ways, Work
 
 NS = 1e-9
 ExternalRate = float | Mapping[str, float] | None
@@ -65,54 +64,20 @@ def source_rates(flow: Flow, external_rate: ExternalRate) -> list[float]:
     ]
 
 
-def loads(
-    flow: Flow, counts: Counts, emitted: list[float], capped: list[list[float]] | None = None
-) -> Loads:
-    """What every place has to do when the sources' parts emit so many records per second.
-
-    With `capped`, the paper's r_o: a part sends on no more than its instances can do, the rest
-    piles up before it. What came, as a multiple of that, is put into `capped[part][place]`.
-    """
-    places = range(len(flow.places))
-    sizes = [sum(row) for row in counts]
+def loads(flow: Flow, counts: Counts, emitted: list[float]) -> Loads:
+    """What every place has to do when the sources' parts emit so many records per second."""
     found = Loads([], [], [0.0] * len(flow.places))
-    ways: list[dict[tuple[int, int], float]] = [{} for _ in flow.edges]
-    for k, (part, row) in enumerate(zip(flow.parts, counts, strict=True)):
-        cpu, arriving, memory, sunk = ([0.0] * len(flow.places) for _ in range(4))
-        leaving: dict[tuple[str, str], list[float]] = {}
-        inputs = [(flow.edges[e].reaction, _by_receiver(ways[e])) for e in flow.into[k]]
-        if part.source:
-            inputs.append(
-                (part.source, {p: emitted[k] * row[p] / sizes[k] for p in places if row[p]})
-            )
-        for reaction, rates in inputs:
-            for p, rate in rates.items():
-                arriving[p] += rate
-                cpu[p] += rate * reaction.cpu_ns * NS
-                memory[p] += rate * reaction.memory_bytes
-                sunk[p] += rate * reaction.sunk
-                for key, records in reaction.out.items():
-                    leaving.setdefault(key, [0.0] * len(flow.places))[p] += rate * records
-        for e in flow.into[k]:
-            _, receive_ns = flow.carrying_ns(flow.edges[e], sizes)
-            for (p, q), rate in ways[e].items():
-                cpu[q] += rate * receive_ns[p][q] * NS
-        for e in flow.out_of[k]:
-            edge = flow.edges[e]
-            out = leaving.get((edge.stream.source, edge.stream.output))
-            dealing_ns = flow.dealing_ns(edge, sizes)
-            send_ns, _ = flow.carrying_ns(edge, sizes)
-            for p in places:
-                if out and out[p]:
-                    for q, share in _receivers(flow, e, p, counts, sizes).items():
-                        ways[e][p, q] = out[p] * share
-                        cpu[p] += out[p] * share * (send_ns[p][q] + dealing_ns) * NS
-        if capped is not None:
-            _cap(flow, k, row, cpu, ways, capped[k])
-        found.part.append(cpu)
+    sizes = [sum(row) for row in counts]
+    ways = flow.ways(emitted, counts)
+    for k in range(len(flow.parts)):
+        arriving = [0.0] * len(flow.places)
+        works = flow.works_of(k, emitted, counts, ways)
+        for reaction, p, rate in works:
+            arriving[p] += rate
+            found.memory[p] += rate * reaction.memory_bytes
+            found.sunk += rate * reaction.sunk
+        found.part.append(_cpu(flow, k, works, ways, sizes))
         found.arriving.append(arriving)
-        found.memory = [a + b for a, b in zip(found.memory, memory, strict=True)]
-        found.sunk += sum(sunk)
     for edge, way in zip(flow.edges, ways, strict=True):
         for pair, rate in way.items():
             records, size = found.traffic.get(pair, (0.0, 0.0))
@@ -120,44 +85,42 @@ def loads(
     return found
 
 
-def _cap(
-    flow: Flow,
-    k: int,
-    row: Sequence[int],
-    cpu: list[float],
-    ways: list[dict[tuple[int, int], float]],
-    over: list[float],
-) -> None:
-    """Let part k send on only what its instances can do."""
-    for p, instances in enumerate(row):
-        if instances:
-            over[p] = cpu[p] / instances
-    for p, ratio in enumerate(over):
+def oversupply(flow: Flow, counts: Counts, emitted: list[float]) -> list[list[float]]:
+    """By part and place, the paper's r_i / r_o: what comes, as a multiple of what can be done.
+
+    A part sends on no more than its instances can do, the rest piles up before it.
+    """
+    over = [[0.0] * len(flow.places) for _ in flow.parts]
+    sizes = [sum(row) for row in counts]
+
+    def slow(k: int, ways: list[Ways]) -> None:
+        cpu = _cpu(flow, k, flow.works_of(k, emitted, counts, ways), ways, sizes)
+        over[k] = [used / n if n else 0.0 for used, n in zip(cpu, counts[k], strict=True)]
         for e in flow.out_of[k]:
-            for pair in ways[e]:
-                if pair[0] == p and ratio > 1:
-                    ways[e][pair] /= ratio
+            for p, q in ways[e]:
+                ways[e][p, q] /= max(over[k][p], 1.0)
+
+    flow.ways(emitted, counts, slow)
+    return over
 
 
-def _receivers(
-    flow: Flow, e: int, sender: int, counts: Counts, sizes: list[int]
-) -> dict[int, float]:
-    """How many records of one that is sent from a place go to each place."""
-    edge = flow.edges[e]
-    row = counts[edge.receiver]
-    if edge.rule is Rule.LOCAL_OR_SHUFFLE:
-        near = sum(counts[k][sender] for k in flow.siblings[edge.receiver])
-        if near:
-            return {sender: row[sender] / near} if row[sender] else {}
-    share = flow.shares(edge, sizes) / sizes[edge.receiver]
-    return {q: share * instances for q, instances in enumerate(row) if instances}
-
-
-def _by_receiver(way: Mapping[tuple[int, int], float]) -> dict[int, float]:
-    rates: dict[int, float] = {}
-    for (_, q), rate in way.items():
-        rates[q] = rates.get(q, 0.0) + rate
-    return rates
+def _cpu(
+    flow: Flow, k: int, works: Sequence[Work], ways: Sequence[Ways], sizes: Sequence[int]
+) -> list[float]:
+    """The CPU of a part by place: working, receiving, sending and dealing."""
+    cpu = [0.0] * len(flow.places)
+    for reaction, p, rate in works:
+        cpu[p] += rate * reaction.cpu_ns * NS
+    for e in flow.into[k]:
+        _, receive_ns = flow.carrying_ns(flow.edges[e], sizes)
+        for (p, q), rate in ways[e].items():
+            cpu[q] += rate * receive_ns[p][q] * NS
+    for e in flow.out_of[k]:
+        dealing_ns = flow.dealing_ns(flow.edges[e], sizes)
+        send_ns, _ = flow.carrying_ns(flow.edges[e], sizes)
+        for (p, q), rate in ways[e].items():
+            cpu[p] += rate * (send_ns[p][q] + dealing_ns) * NS
+    return cpu
 
 
 def resource_uses(flow: Flow, found: Loads) -> list[Use]:

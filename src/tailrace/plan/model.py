@@ -28,7 +28,15 @@ from math import inf
 from tailrace.graph.model import Graph
 from tailrace.plan.filling import fill
 from tailrace.plan.flow import Counts, Flow, flow_of_plan
-from tailrace.plan.loads import ExternalRate, Loads, Use, loads, resource_uses, source_rates
+from tailrace.plan.loads import (
+    ExternalRate,
+    Loads,
+    Use,
+    loads,
+    oversupply,
+    resource_uses,
+    source_rates,
+)
 from tailrace.plan.machine import Machine
 from tailrace.plan.plan import Plan
 from tailrace.plan.profile import Profile
@@ -179,10 +187,8 @@ def _free_factor(flow: Flow, counts: Counts, alone: Loads, uses: Sequence[float]
 
 
 def _oversupply(flow: Flow, counts: Counts, emitted: list[float]) -> dict[str, float]:
-    over = [[0.0] * len(flow.places) for _ in flow.parts]
-    loads(flow, counts, emitted, over)
     ratios: dict[str, float] = {}
-    for part, row in zip(flow.parts, over, strict=True):
+    for part, row in zip(flow.parts, oversupply(flow, counts, emitted), strict=True):
         label = flow.chains[part.chain].label
         ratios[label] = max(ratios.get(label, 0.0), *row)
     return ratios

@@ -10,7 +10,8 @@ from __future__ import annotations
 import random
 from itertools import product
 
-from tailrace.plan.branch_and_bound import CLOSE, Effort, Search, Solution, ways
+from tailrace.plan.branch_and_bound import CLOSE, Search, Solution, ways
+from tailrace.plan.effort import Effort
 from tailrace.plan.flow import Flow
 from tailrace.plan.improve import WORTH, improve
 from tailrace.plan.layout import Layout, layout_of

@@ -21,10 +21,11 @@ from dataclasses import replace
 from math import ceil, inf
 
 from tailrace.graph.model import Graph, Rule
-from tailrace.plan.branch_and_bound import Effort, Search, Solution
+from tailrace.plan.branch_and_bound import Search, Solution
+from tailrace.plan.effort import Effort
 from tailrace.plan.flow import Flow, flow_of
 from tailrace.plan.layout import Layout, layout_of, layout_of_plan
-from tailrace.plan.loads import loads, resource_uses, source_rates
+from tailrace.plan.loads import loads, oversupply, resource_uses, source_rates
 from tailrace.plan.machine import FREE, Crossing, Machine, Place, total_cores
 from tailrace.plan.model import predict
 from tailrace.plan.plan import Plan, plan_for, with_parallelism
@@ -236,8 +237,7 @@ def _bottleneck(flow: Flow, counts: list[list[int]], free: list[int]) -> tuple[i
     }
     sources = [k for k, part in enumerate(flow.parts) if part.source]
     fastest = max(uses[k] for k in sources) or max(uses.values())
-    over = [[0.0] * len(flow.places) for _ in flow.parts]
-    loads(flow, counts, [rate / fastest for rate in emitted], over)
+    over = oversupply(flow, counts, [rate / fastest for rate in emitted])
     for k in reversed(range(len(flow.parts))):
         ratio = max(over[k])
         if k in free and ratio > 1 + 1e-6:

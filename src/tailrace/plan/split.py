@@ -14,7 +14,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tailrace.plan.weighted import Steps, Weighted
+from tailrace.plan.effort import Effort
+from tailrace.plan.weighted import Weighted
 
 
 @dataclass(frozen=True)
@@ -61,13 +62,13 @@ def consolidate_once(graph: Weighted, most_load: float = math.inf) -> tuple[int,
 
 
 def consolidated(
-    graph: Weighted, threshold: int, steps: Steps, most_load: float = math.inf
+    graph: Weighted, threshold: int, effort: Effort, most_load: float = math.inf
 ) -> Consolidated:
     """Algorithm 1: level upon level, until no more than `threshold` parents are left."""
     levels: list[Level] = []
     while graph.size > threshold:
         parent_of = consolidate_once(graph, most_load)
-        steps.take(sum(map(len, graph.flows)))
+        effort.spend(sum(map(len, graph.flows)))
         parents = max(parent_of) + 1
         if parents == graph.size:
             break
@@ -76,7 +77,7 @@ def consolidated(
     return Consolidated(tuple(levels), graph)
 
 
-def split_in_two(graph: Weighted, target: float, factor: float, steps: Steps) -> set[int]:
+def split_in_two(graph: Weighted, target: float, factor: float, effort: Effort) -> set[int]:
     """Algorithm 2: the vertices of the first part, which is to carry `target` of the load.
 
     From each vertex in turn a part is gathered breadth first; of those that miss the target by
@@ -89,7 +90,7 @@ def split_in_two(graph: Weighted, target: float, factor: float, steps: Steps) ->
     for start in range(graph.size):
         part = _gather(graph, order, start, target * total, factor * total)
         cut = sum(f for v in part for u, f in graph.flows[v].items() if u not in part)
-        steps.take(graph.size + sum(len(graph.flows[v]) for v in part))
+        effort.spend(graph.size + sum(len(graph.flows[v]) for v in part))
         missed = abs(sum(graph.loads[v] for v in part) / total - target)
         quality = (0.0 if missed < factor else missed, cut)
         if best is None or quality < best:
@@ -124,14 +125,14 @@ def _gather(
 
 
 def assign(
-    graph: Weighted, capacities: Sequence[float], factor: float, threshold: int, steps: Steps
+    graph: Weighted, capacities: Sequence[float], factor: float, threshold: int, effort: Effort
 ) -> list[int]:
     """Both algorithms as the paper has them: the part of each vertex.
 
     Consolidates, and then splits in two until every part has one node. Each half of the nodes
     gets load in proportion to its capacity, so nodes may differ.
     """
-    tree = consolidated(graph, threshold, steps)
+    tree = consolidated(graph, threshold, effort)
     part_of = [0] * tree.top.size
 
     def halve(vertices: list[int], parts: list[int]) -> None:
@@ -142,7 +143,7 @@ def assign(
         middle = math.ceil(len(parts) / 2)
         first, second = parts[:middle], parts[middle:]
         target = sum(capacities[p] for p in first) / sum(capacities[p] for p in parts)
-        gathered = split_in_two(tree.top.only(vertices), target, factor, steps)
+        gathered = split_in_two(tree.top.only(vertices), target, factor, effort)
         halve([v for i, v in enumerate(vertices) if i in gathered], first)
         halve([v for i, v in enumerate(vertices) if i not in gathered], second)
 

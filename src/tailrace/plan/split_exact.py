@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tailrace.plan.balance import Balance
-from tailrace.plan.weighted import Steps, Weighted
+from tailrace.plan.effort import Effort
+from tailrace.plan.weighted import Weighted
 
 
 def proven_split(
-    graph: Weighted, balance: Balance, known: Sequence[int], steps: Steps
+    graph: Weighted, balance: Balance, known: Sequence[int], effort: Effort
 ) -> tuple[list[int], bool]:
     """The split within the balance that cuts least, and whether all others were ruled out.
 
@@ -35,7 +36,7 @@ def proven_split(
             if cut < best_cut and balance.excess(load) == 0.0:
                 best, best_cut = part_of.copy(), cut
             return
-        steps.take(graph.size)
+        effort.spend(graph.size)
         missing = sum(max(low - have, 0.0) for low, have in zip(balance.low, load, strict=True))
         if missing > to_come[depth] * (1 + 1e-9):
             return
@@ -46,7 +47,7 @@ def proven_split(
         all_pull = sum(pull[vertex])
         empty: set[float] = set()
         for part in sorted(parts, key=lambda p: (-pull[vertex][p], p)):
-            if not steps.left():
+            if effort.left <= 0:
                 return
             if load[part] + graph.loads[vertex] > balance.high[part]:
                 continue
@@ -68,4 +69,4 @@ def proven_split(
 
     if graph.size:
         search(0, 0.0)
-    return best, steps.left()
+    return best, effort.left > 0

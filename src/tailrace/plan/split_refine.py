@@ -11,8 +11,9 @@ from itertools import permutations
 from math import inf
 
 from tailrace.plan.balance import Balance, carried, deal_by_load
+from tailrace.plan.effort import Effort
 from tailrace.plan.split import assign, consolidated
-from tailrace.plan.weighted import Steps, Weighted
+from tailrace.plan.weighted import Weighted
 
 _PATIENCE = 60
 """Moves that a pass goes on without having got better than at its best."""
@@ -28,7 +29,7 @@ def quality(graph: Weighted, balance: Balance, part_of: Sequence[int]) -> tuple[
     return balance.excess(loads), graph.cut(part_of)
 
 
-def refine(graph: Weighted, balance: Balance, part_of: Sequence[int], steps: Steps) -> list[int]:
+def refine(graph: Weighted, balance: Balance, part_of: Sequence[int], effort: Effort) -> list[int]:
     """Move single vertices, pass after pass, for as long as a pass makes the split better.
 
     A pass moves each vertex at most once, the best move first even where that makes things worse
@@ -37,8 +38,8 @@ def refine(graph: Weighted, balance: Balance, part_of: Sequence[int], steps: Ste
     """
     current = list(part_of)
     now = quality(graph, balance, current)
-    while steps.left():
-        better = _Pass(graph, balance, current).run(now, steps)
+    while effort.left > 0:
+        better = _Pass(graph, balance, current).run(now, effort)
         after = quality(graph, balance, better)
         if not after < now:
             break
@@ -62,20 +63,20 @@ class _Pass:
             for other, flow in near.items():
                 self._pull[vertex][part_of[other]] += flow
 
-    def run(self, now: tuple[float, float], steps: Steps) -> list[int]:
+    def run(self, now: tuple[float, float], effort: Effort) -> list[int]:
         """The best split seen; the one it began with if none was better."""
         best, (excess, cut) = now, now
         moved: list[tuple[int, int]] = []
         kept = 0
-        while self._free and len(moved) - kept < _PATIENCE and steps.left():
-            steps.take(len(self._free) * self._parts)
+        while self._free and len(moved) - kept < _PATIENCE and effort.left > 0:
+            effort.spend(len(self._free) * self._parts)
             choice = self._mend() if excess else self._choose()
             if choice is None:
                 break
             gain, vertex, to = choice
             moved.append((vertex, self._part_of[vertex]))
             self._move(vertex, to)
-            steps.take(len(self._graph.flows[vertex]))
+            effort.spend(len(self._graph.flows[vertex]))
             excess, cut = self._balance.excess(self._load), cut - gain
             if excess < best[0] or (excess == best[0] and cut < best[1] - abs(best[1]) * 1e-9):
                 best, kept = (excess, cut), len(moved)
@@ -133,7 +134,7 @@ class _Pass:
 
 
 def best_split(
-    graph: Weighted, capacities: Sequence[float], factor: float, threshold: int, steps: Steps
+    graph: Weighted, capacities: Sequence[float], factor: float, threshold: int, effort: Effort
 ) -> list[int]:
     """The best split found from the paper's, from one by load alone, and from many grown ones.
 
@@ -141,37 +142,38 @@ def best_split(
     `assign` finds.
     """
     balance = Balance.of(graph.loads, capacities, factor)
+    half = effort.left / 2
     found = [
-        assign(graph, capacities, factor, threshold, steps),
+        assign(graph, capacities, factor, threshold, effort),
         deal_by_load(graph.loads, balance.shares),
         # Instances are numbered along the streams.
         *_fill(graph, range(graph.size), balance.shares),
     ]
     # A parent heavier than this would leave no choice to those who balance.
     heaviest = max(max(graph.loads), 1.5 * sum(graph.loads) / threshold)
-    tree = consolidated(graph, threshold, steps, heaviest)
-    for part_of in _best_at_top(tree.top, capacities, factor, steps):
+    tree = consolidated(graph, threshold, effort, heaviest)
+    for part_of in _best_at_top(tree.top, capacities, factor, effort, half):
         for level in reversed(tree.levels):
             part_of = [part_of[parent] for parent in level.parent_of]
             nearer = Balance.of(level.graph.loads, capacities, factor)
-            part_of = refine(level.graph, nearer, part_of, steps)
+            part_of = refine(level.graph, nearer, part_of, effort)
         found.append(part_of)
     found.sort(key=lambda part_of: quality(graph, balance, part_of))
-    found = [refine(graph, balance, part_of, steps) for part_of in found]
+    found = [refine(graph, balance, part_of, effort) for part_of in found]
     return min(found, key=lambda part_of: quality(graph, balance, part_of))
 
 
 def _best_at_top(
-    top: Weighted, capacities: Sequence[float], factor: float, steps: Steps
+    top: Weighted, capacities: Sequence[float], factor: float, effort: Effort, spare: float
 ) -> list[list[int]]:
-    """A few splits, the best of those grown from every vertex while half of the steps last."""
+    """A few splits, the best of those grown from every vertex while more than `spare` is left."""
     balance = Balance.of(top.loads, capacities, factor)
     grown = []
     for start in range(top.size):
-        if not steps.left(0.5):
+        if effort.left <= spare:
             break
         for filled in _fill(top, _grow(top, start), balance.shares):
-            split = refine(top, balance, filled, steps)
+            split = refine(top, balance, filled, effort)
             grown.append((quality(top, balance, split), split))
     return [split for _, split in sorted(grown)[:_KEPT]]
 

@@ -64,23 +64,3 @@ class Weighted:
                 for vertex in vertices
             ),
         )
-
-
-class Steps:
-    """Work that may still be done, counted in edges and moves looked at.
-
-    Searches stop when it is used up, and so end after a time that grows with the count but find
-    the same on every machine.
-    """
-
-    def __init__(self, most: int) -> None:
-        self.spent = 0
-        self._most = most
-
-    def take(self, steps: int) -> None:
-        """Note work that was done."""
-        self.spent += steps
-
-    def left(self, share: float = 1.0) -> bool:
-        """Whether more may be done, within this share of the whole."""
-        return self.spent < self._most * share

@@ -96,6 +96,10 @@ class _AsyncStep(Step):
         self._outcomes: deque[_Outcome] = deque()
         self._signalled = False
 
+    @property
+    def busy(self) -> bool:
+        return bool(self._unstarted)
+
     def process(self, records: Iterator[Record], port: int) -> None:
         emitted_ns = self._context.emitted_ns()
         for record in records:
@@ -115,7 +119,6 @@ class _AsyncStep(Step):
                 name = f"{self._context.operator} {self._context.index}"
                 self._loop = _Loop(self._logic, name, self._done)
             self._loop.start(batch)
-        self.busy = bool(self._unstarted)
         self.outstanding = len(self._records)
 
     def _done(self, outcome: _Outcome) -> None:

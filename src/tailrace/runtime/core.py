@@ -45,8 +45,8 @@ class Limits:
     """Bytes of one link between two workers that are under way or queued, as encoded."""
     gathered_records: int = 2048
     """Records gathered for one receiver, above which their producer waits."""
-    poll_records: int = 256
-    """Records taken from a source in one round."""
+    poll_records: int = 1024
+    """The most records taken from a source in one round; fewer while rounds take long."""
     round_messages: int = 64
     """Messages an instance processes in one round."""
 
@@ -61,6 +61,9 @@ DEFAULT_LIMITS = Limits()
 LinkCounts = tuple[int, int, int, int]
 """A link, its messages, records and bytes."""
 _SAMPLE_RECORDS = 64
+_FIRST_APPETITE = 64
+_ROUND_NS = 1_000_000
+"""About how long a round under load should take: long enough to be worth its own work."""
 
 
 @dataclass
@@ -101,12 +104,14 @@ class Core:
         self._outlets: dict[int, Outlet] = {}
         self._receiver: dict[int, Instance] = {}
         self._touched: dict[Outlet, None] = {}
+        self._appetite = min(_FIRST_APPETITE, limits.poll_records)  # for what a source has
         self._timer_ids = count()
         self._closed = False
         self._woken: list[tuple[Instance, str]] = []
-        self._transfer: dict[str, Histogram] = {}
-        self._wait: dict[str, Histogram] = {}
         self._labels = [link.stream.label for link in wiring.links]
+        labels = dict.fromkeys(self._labels)
+        self._transfer = {label: Histogram() for label in labels}
+        self._wait = {label: Histogram() for label in labels}
         self._placement = placement
         self.instances: list[Instance] = []
         try:
@@ -125,8 +130,14 @@ class Core:
         instance = Instance(instance_id, chain, self._clock_ns)
         self.instances.append(instance)
         for link in self.wiring.links_into[instance_id]:
-            inlet = Inlet(link.id, self._placement[link.sender], link.stream.port)
-            instance.inlets[link.id] = inlet
+            label = link.stream.label
+            instance.inlets[link.id] = Inlet(
+                link.id,
+                self._placement[link.sender],
+                link.stream.port,
+                self._transfer[label],
+                self._wait[label],
+            )
             self._receiver[link.id] = instance
         # Streams may be equal (a stream merged with itself) and are still two.
         leaving = groupby(self.wiring.links_out_of[instance_id], lambda link: id(link.stream))
@@ -187,7 +198,10 @@ class Core:
         """Queue a message that has arrived; from another worker, of that size."""
         instance = self._receiver[link]
         inlet = instance.inlets[link]
-        records = sum(len(item[1]) for item in items if not isinstance(item, Marker))
+        records = 0
+        for item in items:
+            if not isinstance(item, Marker):
+                records += len(item[1])
         inlet.received += records
         if not records and inlet.last is not None:
             # No credit bounds markers; behind the sender's newest message they take no room.
@@ -198,7 +212,7 @@ class Core:
         inlet.last = items
         now_ns = self._clock_ns()
         if records:
-            self._histogram(self._transfer, link).record(now_ns - sent_ns, records)
+            inlet.transfer.record(now_ns - sent_ns, records)
         instance.queue.append((inlet, items, now_ns, size_bytes))
 
     def credit(self, link: int, taken: int) -> None:
@@ -219,7 +233,10 @@ class Core:
 
     def round(self) -> bool:
         """Do what can be done now. False: there was nothing, and nothing changes by itself."""
-        progress = self._rouse()
+        started_ns = self._clock_ns()
+        appetite = self._appetite
+        most = 0  # records that a source had
+        progress = bool(self._woken) and self._rouse()
         for instance in self.instances:
             if instance.ended:
                 continue
@@ -230,14 +247,25 @@ class Core:
                 progress |= instance.ended
             elif instance.source is not None:
                 if not instance.congested:
-                    progress |= self._poll(instance, instance.source)
+                    polled = self._poll(instance, instance.source, appetite)
+                    most = max(most, polled)
+                    progress |= polled > 0 or instance.ending
             elif instance.queue:
                 for _ in range(min(len(instance.queue), self.limits.round_messages)):
                     if instance.congested:
                         break
                     self._take(instance)
                     progress = True
+        if most == appetite:
+            self._adapt(self._clock_ns() - started_ns)
         return self.flush() or progress
+
+    def _adapt(self, took_ns: int) -> None:
+        """Take more from sources when a round was quickly done, and less when it took long."""
+        if took_ns < _ROUND_NS:
+            self._appetite = min(2 * self._appetite, self.limits.poll_records)
+        elif took_ns > 2 * _ROUND_NS:
+            self._appetite = max(self._appetite // 2, 1)
 
     def _take(self, instance: Instance) -> None:
         inlet, items, received_ns, size_bytes = instance.queue.popleft()
@@ -247,7 +275,7 @@ class Core:
         taken = instance.take(inlet, items)
         if not taken:
             return
-        self._histogram(self._wait, inlet.link).record(waited_ns, taken)
+        inlet.wait.record(waited_ns, taken)
         inlet.unreported_bytes += size_bytes
         if (
             inlet.unreported >= self.limits.window_records // 4
@@ -259,21 +287,22 @@ class Core:
             else:
                 self._report(inlet.peer, inlet.link, inlet.taken)
 
-    def _poll(self, instance: Instance, source: SourceStep) -> bool:
+    def _poll(self, instance: Instance, source: SourceStep, most: int) -> int:
+        """Process what a source has, and return how many records that were."""
         name = instance.steps[0][0]
         started_ns, instance.timing.inner_ns = self._clock_ns(), 0
-        records = call(name, "poll", source.poll, self.limits.poll_records)
+        records = call(name, "poll", source.poll, most)
         if records is None:
             instance.finish()
-            return True
         if not records:
-            return False
+            return 0
         instance.emitted_ns = source.emitted_ns
         counts = instance.counts[name]
-        counts.records_in += len(records)
+        count = len(records)
+        counts.records_in += count
         source.put(records)
         counts.execute_ns += self._clock_ns() - started_ns - instance.timing.inner_ns
-        return True
+        return count
 
     def _fire(self, instance: Instance) -> bool:
         """Call the timers that are due. What they set themselves waits for the next round."""
@@ -376,10 +405,10 @@ class Core:
 
     def streams(self) -> dict[str, StreamStats]:
         """What each stream has carried, by label."""
-        stats: dict[str, StreamStats] = {}
-        for label in dict.fromkeys(self._labels):
-            transfer, wait = self._transfer.get(label), self._wait.get(label)
-            stats[label] = StreamStats(0, 0, transfer or Histogram(), wait or Histogram())
+        stats = {
+            label: StreamStats(0, 0, transfer, self._wait[label])
+            for label, transfer in self._transfer.items()
+        }
         for link, outlet in self._outlets.items():
             stats[self._labels[link]].sent += outlet.sent
         for link, instance in self._receiver.items():
@@ -401,10 +430,3 @@ class Core:
                     size_bytes = round(outlet.sent * measured / count)
                 found.append((link, outlet.messages, outlet.sent, size_bytes))
         return found
-
-    def _histogram(self, kept: dict[str, Histogram], link: int) -> Histogram:
-        label = self._labels[link]
-        histogram = kept.get(label)
-        if histogram is None:
-            histogram = kept[label] = Histogram()
-        return histogram

@@ -5,15 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-_SUB_BITS = 5  # 32 buckets per power of two
+from tailrace.runtime.hot import note
+
+_SUB_BITS = 5  # 32 buckets per power of two, as `note` makes them
 _SUB = 1 << _SUB_BITS
-
-
-def _bucket(value_ns: int) -> int:
-    if value_ns < 2 * _SUB:
-        return max(value_ns, 0)
-    shift = value_ns.bit_length() - _SUB_BITS - 1
-    return (shift << _SUB_BITS) + (value_ns >> shift)
 
 
 def _middle_ns(bucket: int) -> float:
@@ -32,7 +27,7 @@ class Histogram:
 
     def record(self, value_ns: int, count: int = 1) -> None:
         """Note `count` records that took `value_ns` each."""
-        self.counts[_bucket(value_ns)] += count
+        note(self.counts, value_ns, count)
 
     def merge(self, other: Histogram) -> None:
         """Take over the counts of another."""

@@ -1,6 +1,7 @@
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any
 
+def note(counts: dict[int, int], value_ns: int, count: int) -> int: ...
 def deal_by_key(
     records: Iterator[Any],
     key_of: Callable[[Any], Hashable] | None,
@@ -15,4 +16,7 @@ def scan(
     states: dict[Hashable, Any],
     fresh: Callable[[], Any],
     results: list[Any],
+) -> None: ...
+def flat_map(
+    records: Iterator[Any], function: Callable[[Any], Iterable[Any]], results: list[Any]
 ) -> None: ...

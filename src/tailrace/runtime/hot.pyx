@@ -1,9 +1,33 @@
 # cython: language_level=3
-"""The two loops that run once for every record of every keyed stream, in C."""
+"""What runs for every record or for every batch, in C."""
 
 from cpython.dict cimport PyDict_GetItemWithError, PyDict_SetItem
 from cpython.list cimport PyList_GET_SIZE
 from cpython.object cimport PyObject
+from libc.stdint cimport int64_t
+
+from tailrace.transport.texts cimport one_object
+
+cdef extern from *:
+    int __builtin_clzll(unsigned long long) noexcept
+
+
+cdef enum:
+    SUB_BITS = 5  # 32 buckets per power of two
+
+
+cpdef int note(counts, int64_t value_ns, int64_t count) except -1:
+    """Add `count` to the bucket of a duration; `counts` is a histogram's dictionary."""
+    cdef int64_t bucket = max(value_ns, 0)
+    cdef int shift
+    cdef PyObject *known
+    if bucket >= 2 << SUB_BITS:
+        shift = 63 - SUB_BITS - __builtin_clzll(bucket)
+        bucket = (shift << SUB_BITS) + (bucket >> shift)
+    key = bucket
+    known = PyDict_GetItemWithError(counts, key)
+    PyDict_SetItem(counts, key, count if known is NULL else <object>known + count)
+    return 0
 
 
 def deal_by_key(records, key_of, dict targets not None, list parts not None, place):
@@ -15,7 +39,10 @@ def deal_by_key(records, key_of, dict targets not None, list parts not None, pla
     cdef Py_ssize_t index
     cdef PyObject *known
     for record in records:
-        key = record if key_of is None else key_of(record)
+        if key_of is None:
+            key = record = one_object(record)
+        else:
+            key = key_of(record)
         known = PyDict_GetItemWithError(targets, key)
         index = place(key) if known is NULL else <object>known
         if not 0 <= index < PyList_GET_SIZE(parts):
@@ -35,3 +62,18 @@ def scan(records, key_of, function, dict states not None, fresh, list results no
         state = function(fresh() if known is NULL else <object>known, record)
         PyDict_SetItem(states, key, state)
         results.append((key, state))
+
+
+def flat_map(records, function, list results not None):
+    """All that `function(record)` gives for each record, into `results`.
+
+    What was done before a record that raises is kept, and nothing of that record.
+    """
+    cdef Py_ssize_t before
+    for record in records:
+        before = PyList_GET_SIZE(results)
+        try:
+            results.extend(function(record))
+        except BaseException:
+            del results[before:]
+            raise

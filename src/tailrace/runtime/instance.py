@@ -9,11 +9,13 @@ from typing import Any
 
 from tailrace.graph.expand import Chain
 from tailrace.graph.model import DEAD_LETTERS, Graph, Operator, Record
+from tailrace.runtime.guard import Counts, Timing, guard
 from tailrace.runtime.histogram import Histogram
+from tailrace.runtime.hot import note
 from tailrace.runtime.outlet import END, IDLE, WATERMARK, Inlet, Item, Marker, Outlet
 from tailrace.runtime.router import Router
 from tailrace.runtime.source import SourceStep
-from tailrace.runtime.step import Counts, Fail, Put, Step, Timing, call, failure, guard
+from tailrace.runtime.step import Fail, Put, Step, call, failure
 
 
 @dataclass
@@ -104,6 +106,7 @@ class Instance:
     ended: bool = False
     _before: dict[str, str] = field(default_factory=dict)
     """The operator that calls it, for each in the chain but the first."""
+    _may_be_busy: list[Step] = field(default_factory=list)
     _ending: Iterator[None] | None = None
 
     def build(self, graph: Graph, make_context: Callable[..., Context]) -> None:
@@ -127,34 +130,28 @@ class Instance:
                 if stream.source in self.chain.operators:
                     self._before[name] = stream.source
             self.steps.insert(0, (name, step))
-            guards[name] = self._guards(operator, step, ways)
+            guards[name] = self._guards(operator, step, fail)
         self.entries = guards[self.chain.operators[0]]
+        self._may_be_busy = [step for _, step in self.steps if type(step).busy is not Step.busy]
         first = self.steps[0][1]
         self.source = first if isinstance(first, SourceStep) else None
 
-    def _guards(self, operator: Operator, step: Step, ways: dict[str, Put]) -> list[Put]:
+    def _guards(self, operator: Operator, step: Step, fail: Fail) -> list[Put]:
         counts = self.counts[operator.name]
         puts = [
-            guard(
-                operator.name,
-                step,
-                port,
-                operator.on_error,
-                counts,
-                ways.get(DEAD_LETTERS),
-                self.timing,
-                self.clock_ns,
-            )
+            guard(operator.name, step.process, port, fail, counts, self.timing, self.clock_ns)
             for port in range(operator.ports)
         ]
         is_sink = set(operator.outputs) <= {DEAD_LETTERS}
         return [self._measured(put) for put in puts] if is_sink else puts
 
     def _measured(self, put: Put) -> Put:
+        latencies = self.latency.counts
+
         def measured(records: list[Record]) -> None:
             count = len(records)
             put(records)
-            self.latency.record(self.clock_ns() - self.emitted_ns, count)
+            note(latencies, self.clock_ns() - self.emitted_ns, count)
 
         return measured
 
@@ -241,7 +238,7 @@ class Instance:
     @property
     def congested(self) -> bool:
         """Whether some receiver cannot take what is gathered for it, or a step has its fill."""
-        return bool(self.full) or any(step.busy for _, step in self.steps)
+        return bool(self.full) or any(step.busy for step in self._may_be_busy)
 
     def step(self, name: str) -> Step:
         """Its copy of an operator."""

@@ -1,7 +1,7 @@
 """The operators' logic: what turns a topology's functions into running steps.
 
 Each logic is a frozen value that travels to the workers; `start` makes the step there. Loops over
-records are left to C (`map`, `filter`, `chain`) wherever the function allows.
+records are left to C (`map`, `filter`, `hot`) wherever the function allows.
 """
 
 from __future__ import annotations
@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 from tailrace.graph.model import MAIN, KeyFunction, Record
-from tailrace.runtime.hot import scan
+from tailrace.runtime.hot import flat_map, scan
 from tailrace.runtime.instance import Context
 from tailrace.runtime.step import Put, Step
 
@@ -25,19 +24,19 @@ class _Gather(Step):
         self._put = put
         self._results: list[Record] = []
 
-    def _results_of(self, records: Iterator[Record]) -> Iterable[Record]:
+    def _gather(self, records: Iterator[Record], results: list[Record]) -> None:
         raise NotImplementedError
 
     def process(self, records: Iterator[Record], port: int) -> None:
         results = self._results
-        results.extend(self._results_of(records))
+        self._gather(records, results)
         if results:
             self._results = []
             self._put(results)
 
 
 class _Apply(_Gather):
-    """Maps, filters and the like: an iterator tool with a function."""
+    """Maps and filters: an iterator tool with a function."""
 
     def __init__(
         self, put: Put, tool: Callable[[Any, Any], Iterable[Record]], function: Any
@@ -46,12 +45,8 @@ class _Apply(_Gather):
         self._tool = tool
         self._function = function
 
-    def _results_of(self, records: Iterator[Record]) -> Iterable[Record]:
-        return self._tool(self._function, records)
-
-
-def _flat_map(function: Callable[[Record], Iterable[Record]], records: Iterator[Record]) -> Any:
-    return chain.from_iterable(map(function, records))
+    def _gather(self, records: Iterator[Record], results: list[Record]) -> None:
+        results.extend(self._tool(self._function, records))
 
 
 @dataclass(frozen=True)
@@ -65,6 +60,15 @@ class Map:
         return _Apply(context.put(MAIN), map, self.function)
 
 
+class _FlatMapStep(_Gather):
+    def __init__(self, put: Put, function: Callable[[Record], Iterable[Record]]) -> None:
+        super().__init__(put)
+        self._function = function
+
+    def _gather(self, records: Iterator[Record], results: list[Record]) -> None:
+        flat_map(records, self._function, results)
+
+
 @dataclass(frozen=True)
 class FlatMap:
     """Any number of results for each record."""
@@ -73,7 +77,7 @@ class FlatMap:
 
     def start(self, context: Context) -> Step:
         """Make the step."""
-        return _Apply(context.put(MAIN), _flat_map, self.function)
+        return _FlatMapStep(context.put(MAIN), self.function)
 
 
 @dataclass(frozen=True)
@@ -99,13 +103,8 @@ class _ScanStep(_Gather):
         """The state of a new key: a copy of its own."""
         return deepcopy(self._initial)
 
-    def _scan(self, records: Iterator[Record]) -> None:
-        scan(records, self._key, self._function, self.states, self._fresh, self._results)
-
-    def process(self, records: Iterator[Record], port: int) -> None:
-        self._scan(records)
-        results, self._results = self._results, []
-        self._put(results)
+    def _gather(self, records: Iterator[Record], results: list[Record]) -> None:
+        scan(records, self._key, self._function, self.states, self._fresh, results)
 
 
 @dataclass(frozen=True)
@@ -125,7 +124,7 @@ class _FoldStep(_ScanStep):
     """Keeps its states to itself until the input ends."""
 
     def process(self, records: Iterator[Record], port: int) -> None:
-        self._scan(records)
+        self._gather(records, self._results)
         self._results.clear()
 
     def finish(self) -> None:

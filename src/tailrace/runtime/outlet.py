@@ -17,6 +17,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from tailrace.graph.model import Record
+from tailrace.runtime.histogram import Histogram
 
 if TYPE_CHECKING:
     from tailrace.runtime.core import Limits
@@ -162,12 +163,16 @@ class Inlet:
         "port",
         "received",
         "taken",
+        "transfer",
         "unreported",
         "unreported_bytes",
+        "wait",
         "watermark",
     )
 
-    def __init__(self, link: int, peer: int, port: int) -> None:
+    def __init__(
+        self, link: int, peer: int, port: int, transfer: Histogram, wait: Histogram
+    ) -> None:
         self.link = link
         self.peer = peer
         self.port = port
@@ -176,5 +181,7 @@ class Inlet:
         self.unreported = 0  # taken, but the sender does not know yet
         self.unreported_bytes = 0
         self.last: list[Item] | None = None  # its newest message, while that is queued
+        self.transfer = transfer  # of the whole stream: from sending to being queued here
+        self.wait = wait  # of the whole stream: from there to being taken
         self.watermark = -inf
         self.ended = False

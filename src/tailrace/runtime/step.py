@@ -1,18 +1,19 @@
-"""The running copy of an operator, and the guard around it.
+"""The running copy of an operator, and what happens when it fails.
 
 A step takes records from an iterator, one after the other, and hands results on in lists. The
-iterator is what makes errors exact at no cost: when a record raises, the guard knows from it which
-one that was, and goes on with the rest by calling the step again with the same iterator.
+iterator is what makes errors exact at no cost: when a record raises, the guard around the step
+(guard.pyx) knows from it which one that was.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from operator import length_hint
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tailrace.graph.model import OnError, Record
-from tailrace.runtime.histogram import Histogram
+
+if TYPE_CHECKING:
+    from tailrace.runtime.guard import Counts
 
 T = TypeVar("T")
 Put = Callable[[list[Record]], None]
@@ -33,8 +34,11 @@ class Step:
     """Watermarks stop at this step: it declares those behind it itself, by `context.advance`."""
     outstanding: int = 0
     """Records taken and not yet done with; the instance ends only when there are none."""
-    busy: bool = False
-    """Whether it has so many outstanding that the instance should take no more for now."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether it has so many outstanding that the instance should take no more for now."""
+        return False
 
     def process(self, records: Iterator[Record], port: int) -> None:
         """Take all records from the iterator."""
@@ -89,29 +93,6 @@ def call(operator: str, moment: str, function: Callable[..., T], *arguments: Any
         raise OperatorFailed(operator, None, error, moment) from error
 
 
-class Counts:
-    """What one operator copy has done; the numbers of the audit."""
-
-    __slots__ = ("dead", "execute", "execute_ns", "late", "records_in", "skipped")
-
-    def __init__(self) -> None:
-        self.records_in = 0
-        self.skipped = 0
-        self.dead = 0
-        self.late = 0
-        self.execute_ns = 0
-        self.execute = Histogram()  # per record, each batch with its mean
-
-
-class Timing:
-    """Time spent in the steps called by the one that runs now; makes execute times exclusive."""
-
-    __slots__ = ("inner_ns",)
-
-    def __init__(self) -> None:
-        self.inner_ns = 0
-
-
 def failure(name: str, on_error: OnError, counts: Counts, dead_letters: Put | None) -> Fail:
     """The policy of an operator as a function."""
 
@@ -125,54 +106,3 @@ def failure(name: str, on_error: OnError, counts: Counts, dead_letters: Put | No
             counts.skipped += 1
 
     return fail
-
-
-def guard(
-    name: str,
-    step: Step,
-    port: int,
-    on_error: OnError,
-    counts: Counts,
-    dead_letters: Put | None,
-    timing: Timing,
-    clock_ns: Callable[[], int],
-) -> Put:
-    """The step as something to hand lists to: counted, timed, and with its errors handled."""
-    process = step.process
-    fail = failure(name, on_error, counts, dead_letters)
-
-    def put(records: list[Record]) -> None:
-        count = len(records)
-        counts.records_in += count
-        outer_ns, timing.inner_ns = timing.inner_ns, 0
-        started_ns = clock_ns()
-        iterator = iter(records)
-        blamed = 0  # records up to the last one that raised
-        while True:
-            try:
-                process(iterator, port)
-                # `map` and its like take a StopIteration out of the user's function for the end of
-                # the input. Only an iterator that has not said "end" itself sees its list grow.
-                records.append(None)
-                unseen = iterator.__length_hint__()  # type: ignore[attr-defined]
-                records.pop()
-                if not unseen:
-                    break
-                raise RuntimeError(
-                    "it left records unprocessed: its code raised StopIteration (a next() without a"
-                    " default, perhaps), or returned early"
-                )
-            except Exception as error:
-                done = len(records) - length_hint(iterator)
-                if done == blamed:  # no record's fault: going on would go round in circles
-                    raise OperatorFailed(name, None, error, "process") from error
-                fail(records[done - 1], error)
-                blamed = done
-        elapsed_ns = clock_ns() - started_ns
-        own_ns = elapsed_ns - timing.inner_ns
-        counts.execute_ns += own_ns
-        if count:
-            counts.execute.record(own_ns // count, count)
-        timing.inner_ns = outer_ns + elapsed_ns
-
-    return put

@@ -118,8 +118,8 @@ def _tries(path: Path) -> int:
 def _record(part: Path) -> bool:
     from pyspark import SparkContext
 
-    from tailrace.api import Topology
     from tailrace.spark.session import new_session
+    from tailrace.topology import Topology
 
     spark = new_session(2, f'"-XX:ArchiveClassesAtExit={part}" -Xlog:disable')
     topology = Topology("archive")

@@ -14,12 +14,13 @@ from cpython.ref cimport Py_INCREF
 from libc.stdint cimport int64_t, uint32_t, uint8_t
 from libc.string cimport memcpy
 
+from tailrace.transport.texts cimport text_of
+
 cdef extern from "Python.h":
     bint PyUnicode_CheckExact(object)
     bint PyUnicode_IS_COMPACT_ASCII(object)
     Py_ssize_t PyUnicode_GET_LENGTH(object)
     void *PyUnicode_DATA(object)
-    object PyUnicode_New(Py_ssize_t, Py_UCS4)
 
 TAG = ord("F")
 
@@ -123,8 +124,7 @@ def decode(bytes payload not None):
             if end - at < size:
                 raise ValueError(f"a record says {size} bytes; there are {end - at} left")
             if text:
-                record = PyUnicode_New(size, 127)
-                memcpy(PyUnicode_DATA(record), at, size)
+                record = text_of(at, size)
             else:
                 record = PyBytes_FromStringAndSize(at, size)
             Py_INCREF(record)

@@ -7,8 +7,8 @@
  * makes the next ones rarer. The longest spin is 200 us: from 5,000 messages/s on, a reader that
  * nobody else's work needs the core for keeps it, and saves each message the wake-up.
  *
- * Messages that come less often but at even distances (a clock ticks, a sensor reports) are
- * expected: the reader sleeps until shortly before the next one is due and spins from there on. */
+ * Messages that come less often but in a rhythm (rhythm.h) are expected: the reader sleeps until
+ * shortly before the next one is due and spins from there on. */
 #ifndef TAILRACE_WAIT_H
 #define TAILRACE_WAIT_H
 
@@ -16,23 +16,19 @@
 #include <time.h>
 
 #include "reader.h"
+#include "rhythm.h"
 
 #define SPIN_MAX_NS 200000u
 #define SPIN_LOOK_AT_LOAD_NS 10000000u
 #define CORE_WAKES_NS 100000u
 #define CALM_MIN_NS 50000000u
 #define CALM_MAX_NS 1600000000u
-#define EXPECT_LEAD_NS 120000u /* what a sleeper needs to be up again, with a margin */
-#define EXPECT_JITTER_NS 100000u /* distances that differ by more than this are not even */
 
 typedef struct ring_spin {
     uint64_t gap_ns;  /* smoothed distance between messages */
     uint64_t last_ns; /* when `passed` was last read, and what it was */
     uint64_t last_passed;
-    uint64_t arrived_ns; /* when a wait last ended with a message, and how many had passed then */
-    uint64_t arrived_passed;
-    uint64_t period_ns, jitter_ns; /* smoothed distance of such ends, and what they differ by */
-    unsigned odd; /* how many distances in a row did not fit */
+    rhythm rhythm;
     uint64_t load_ns; /* when `crowded` was found out */
     uint64_t waited_ns, turns; /* how long for a core, and how often it got one, as of then, ever */
     uint64_t calm_ns, patience_ns; /* no spin before; how long the next calm is */
@@ -95,8 +91,7 @@ static inline void ring_spin_open(ring_spin *spin) {
         spin->waited_ns = (uint64_t)ring_proc_number(&waits, 1);
         spin->turns = (uint64_t)turns;
     }
-    spin->jitter_ns = 2 * EXPECT_JITTER_NS;
-    spin->odd = 2;
+    rhythm_open(&spin->rhythm);
     spin->rests = 1;
 }
 
@@ -134,33 +129,14 @@ static inline bool ring_crowded(ring_spin *spin, uint64_t now) {
     return spin->crowded;
 }
 
-/* A wait has ended with a message. One that is late makes two odd distances and proves nothing; a
- * third means that the messages have another rhythm now, or none. */
 static inline void ring_arrived(ring_spin *spin, const ring_reader *rd, uint64_t now) {
-    uint64_t gap = now - spin->arrived_ns, messages = rd->passed - spin->arrived_passed;
-    uint64_t off = gap > spin->period_ns ? gap - spin->period_ns : spin->period_ns - gap;
-    if (messages == 1 && off <= 2 * EXPECT_JITTER_NS) {
-        spin->period_ns = (spin->period_ns * 7 + gap) / 8;
-        spin->jitter_ns = (spin->jitter_ns * 3 + off) / 4;
-        spin->odd = 0;
-    } else if (++spin->odd > 2) {
-        spin->period_ns = gap / (messages ? messages : 1);
-        spin->jitter_ns = 2 * EXPECT_JITTER_NS; /* three even ones make it small enough */
-    }
-    spin->arrived_ns = now;
-    spin->arrived_passed = rd->passed;
+    rhythm_arrived(&spin->rhythm, rd->passed, now);
 }
 
-/* When to be awake for the next message, and until when; false: nobody knows when it comes. */
-static inline bool ring_expected(const ring_spin *spin, const ring_reader *rd, uint64_t *from_ns,
-                                 uint64_t *until_ns) {
-    if (spin->jitter_ns > EXPECT_JITTER_NS || spin->period_ns < SPIN_MAX_NS || spin->odd ||
-        spin->rest || rd->passed - spin->arrived_passed > 1)
-        return false;
-    uint64_t due = spin->arrived_ns + spin->period_ns;
-    *from_ns = due - EXPECT_LEAD_NS - 2 * spin->jitter_ns;
-    *until_ns = due + EXPECT_LEAD_NS / 2 + 2 * spin->jitter_ns;
-    return true;
+/* See rhythm_expected; not while spinning has lately been in vain. */
+static inline bool ring_expected(const ring_spin *spin, const ring_reader *rd, uint64_t now,
+                                 uint64_t *from_ns, uint64_t *until_ns) {
+    return !spin->rest && rhythm_expected(&spin->rhythm, rd->passed, now, from_ns, until_ns);
 }
 
 static inline uint64_t ring_spin_budget_ns(ring_spin *spin, const ring_reader *rd, uint64_t now) {
@@ -178,7 +154,7 @@ static inline uint64_t ring_spin_budget_ns(ring_spin *spin, const ring_reader *r
         return 0;
     }
     uint64_t from, until;
-    if (ring_expected(spin, rd, &from, &until)) {
+    if (ring_expected(spin, rd, now, &from, &until)) {
         bool due = now >= from && now < until && !ring_crowded(spin, now);
         return due ? until - now : 0;
     }
@@ -226,7 +202,7 @@ static inline int ring_wait(ring_reader *rd, ring_spin *spin, uint64_t timeout_n
         }
         if (ring_spin_for(rd, spin, left)) return RING_READABLE;
         uint64_t now = now_ns();
-        if (ring_expected(spin, rd, &from, &until) && now < from && from - now < left)
+        if (ring_expected(spin, rd, now, &from, &until) && now < from && from - now < left)
             left = from - now;
         int most_ms = ring_reader_arm(rd);
         if (most_ms == 0) return RING_READABLE;

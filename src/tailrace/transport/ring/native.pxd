@@ -87,6 +87,6 @@ cdef extern from "native/wait.h" nogil:
     bint ring_spin_for(ring_reader *, ring_spin *, uint64_t)
     bint ring_crowded(ring_spin *, uint64_t)
     void ring_arrived(ring_spin *, const ring_reader *, uint64_t)
-    bint ring_expected(const ring_spin *, const ring_reader *, uint64_t *, uint64_t *)
+    bint ring_expected(const ring_spin *, const ring_reader *, uint64_t, uint64_t *, uint64_t *)
     int ring_wait(ring_reader *, ring_spin *, uint64_t)
     uint64_t now_ns()

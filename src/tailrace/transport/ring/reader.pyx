@@ -177,13 +177,12 @@ cdef class Reader:
     def expected_s(self):
         """In how many seconds to be awake for the next message (then ``spin``), or None.
 
-        Messages that come at even distances are expected; of others nobody knows.
+        Messages that come in a rhythm are expected; of others nobody knows.
         """
-        cdef uint64_t from_ns, until_ns, now
+        cdef uint64_t from_ns, until_ns, now = now_ns()
         self._check()
-        if not ring_expected(&self.spinner, &self.reader, &from_ns, &until_ns):
+        if not ring_expected(&self.spinner, &self.reader, now, &from_ns, &until_ns):
             return None
-        now = now_ns()
         return None if now >= from_ns else (from_ns - now) / 1e9
 
     def close(self):

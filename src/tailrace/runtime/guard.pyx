@@ -1,0 +1,82 @@
+# cython: language_level=3
+"""The guard around a step: counts, times and handles the errors of what runs for every batch."""
+
+from libc.stdint cimport int64_t
+
+from tailrace.runtime.histogram import Histogram
+from tailrace.runtime.step import OperatorFailed
+
+from tailrace.runtime.hot cimport note
+
+cdef extern from "Python.h":
+    Py_ssize_t PyObject_LengthHint(object, Py_ssize_t) except -1
+    Py_ssize_t PyList_GET_SIZE(object)
+
+
+cdef class Counts:
+    """What one operator copy has done; the numbers of the audit."""
+
+    cdef public int64_t records_in, skipped, dead, late, execute_ns
+    cdef readonly object execute  # a histogram: per record, each batch with its mean
+
+    def __init__(self):
+        self.execute = Histogram()
+
+
+cdef class Timing:
+    """Time spent in the steps called by the one that runs now; makes execute times exclusive."""
+
+    cdef public int64_t inner_ns
+
+
+cdef bint _left(iterator, list records) except -1:
+    """Whether a list's iterator has not said "end" yet, be it that it is behind the last record.
+
+    `map` and its like take a StopIteration out of the user's function for the end of the input.
+    Only an iterator that has not said "end" itself sees its list grow.
+    """
+    cdef Py_ssize_t unseen
+    records.append(None)
+    unseen = PyObject_LengthHint(iterator, 0)
+    records.pop()
+    return unseen > 0
+
+
+def guard(str name, process, port, fail, Counts counts not None, Timing timing not None, clock_ns):
+    """A step's `process` as something to hand lists to: counted, timed, its errors handled.
+
+    When a record raises, `fail(record, error)` does what the operator's policy says, and the step
+    is called again with the rest. What is no record's fault is raised as `OperatorFailed`.
+    """
+    times = counts.execute.counts
+
+    def put(list records not None):
+        cdef Py_ssize_t count = PyList_GET_SIZE(records), done, blamed = 0
+        cdef int64_t outer_ns = timing.inner_ns, started_ns, elapsed_ns, own_ns
+        counts.records_in += count
+        timing.inner_ns = 0
+        started_ns = clock_ns()
+        iterator = iter(records)
+        while True:
+            try:
+                process(iterator, port)
+                if not _left(iterator, records):
+                    break
+                raise RuntimeError(
+                    "it left records unprocessed: its code raised StopIteration (a next() without a"
+                    " default, perhaps), or returned early"
+                )
+            except Exception as error:
+                done = count - PyObject_LengthHint(iterator, 0)
+                if done == blamed:  # no record's fault: going on would go round in circles
+                    raise OperatorFailed(name, None, error, "process") from error
+                fail(records[done - 1], error)
+                blamed = done
+        elapsed_ns = clock_ns() - started_ns
+        own_ns = elapsed_ns - timing.inner_ns
+        counts.execute_ns += own_ns
+        if count:
+            note(times, own_ns // count, count)
+        timing.inner_ns = outer_ns + elapsed_ns
+
+    return put

@@ -1,0 +1,158 @@
+"""A topology as users write it: where it begins, and how it is planned and run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from tailrace.draft import Draft
+from tailrace.graph.model import MAIN, Graph, Operator, Record
+from tailrace.graph.validate import check_ships, validate
+from tailrace.runtime.source import Source, SourceLogic
+from tailrace.stream import Stream
+
+if TYPE_CHECKING:
+    from tailrace.planning import Planned
+    from tailrace.spark.job import Job
+
+
+class Topology:
+    """A pipeline: operators joined by streams, from sources to sinks.
+
+    Building it does nothing but check it; `start` runs it on Spark, and `tailrace.testing.run` in
+    this process.
+
+    >>> topology = Topology("word count")
+    >>> words = topology.source(["to be or not to be"]).flat_map(str.split)
+    >>> counts = words.key_by().scan(lambda count, word: (count or 0) + 1, name="count")
+    >>> counts.sink(print)
+    >>> print(topology)
+    word count
+      source -> flat_map (forward)
+      flat_map -> count (key)
+      count -> sink (forward)
+    """
+
+    def __init__(self, name: str = "topology") -> None:
+        self.name = name
+        self._draft = Draft()
+
+    def source(
+        self,
+        source: Source | Iterable[Record],
+        *,
+        name: str | None = None,
+        parallelism: int = 1,
+    ) -> Stream:
+        """Records from a source, or from an iterable (each instance takes its share of it)."""
+        name = name or self._draft.free_name("source")
+        if isinstance(source, Source):
+            check_ships(f"the source {name!r}", source)
+        else:
+            from tailrace.connectors.memory import Items
+
+            source = Items(list(source))
+        self._draft.add(Operator(name, SourceLogic(source), parallelism, is_source=True), [])
+        return Stream(self._draft, [(name, MAIN)])
+
+    def dead_letters(self, operator: str) -> Stream:
+        """The records that an operator, or a sink, could not process: (record, error) pairs."""
+        return Stream(self._draft, [self._draft.dead_letters(operator)])
+
+    @property
+    def graph(self) -> Graph:
+        """The topology as data; raises a TopologyError if it cannot run."""
+        graph = Graph(self.name, tuple(self._draft.operators.values()), tuple(self._draft.streams))
+        validate(graph)
+        return graph
+
+    def start(self, spark: Any, **options: Any) -> Job:
+        """Run it on a SparkSession; returns at once. See `tailrace.Job`.
+
+        Parameters
+        ----------
+        workers : how many; by default Spark's task slots, and no more than there are instances
+        placement : the worker of each instance, in the order of `graph.wiring`
+        scheduler : who decides how many instances run where: "auto", "rlas", "consolidate" or any
+            other name in `tailrace.plan.schedulers`. Without, copy i of everything is on worker i
+        plan : a `tailrace.plan.plan.Plan`, or the file that one was saved in, instead
+        profile, machine : what the scheduler goes by, or files of that; by default measured, here
+            and now, by running the operators on a sample from the sources
+        keep : operators that stay as many as they are, besides sources and `process` without key
+        limits : `tailrace.Limits`, the bounds of queues and batches
+        node : what counts as one node, whose workers use rings: "memory" (those that find that
+            they share memory), "executor" (each is one) or "worker" (each is one: TCP only)
+        ring_bytes : the size of each worker's ring
+        """
+        from tailrace.spark.job import start
+
+        return start(self.graph, spark, **options)
+
+    def plan(self, workers: int, scheduler: str = "auto", **options: Any) -> Planned:
+        """A plan for so many workers, with `explain()`, `picture()`, and `plan` to save and start.
+
+        What operators and this machine cost is measured if it is not given, which takes seconds.
+
+        Parameters
+        ----------
+        scheduler : "auto", "rlas", "consolidate" or any other name in `tailrace.plan.schedulers`
+        profile, machine : what to go by, or files of that
+        keep : operators that stay as many as they are, besides sources and `process` without key
+        """
+        from tailrace.planning import planned
+
+        return planned(self.graph, workers, scheduler, predicted=True, **options)
+
+    def transform(self, df: Any, schema: Any, **options: Any) -> Any:
+        """The same pipeline over a bounded DataFrame; gives a DataFrame, lazily, like Spark's own.
+
+        The rows take the place of the topology's source, and the rows of the result the place of
+        its sink. Other sinks are left out, with all that only feeds them; other sources run as
+        they are, and must end. Parallelism stays as it is: the instances of the source share the
+        rows. Each evaluation is a run of its own, in one barrier stage of the DataFrame's plan,
+        and takes about a second more than the work itself. The result is in no order.
+
+        A row is a record: a dict, or with a single column its value. A result is a row: a dict,
+        dataclass, NamedTuple or msgspec struct has the columns of the schema by name, a plain
+        tuple by position, and with a single column it is the value. If a record cannot be
+        processed, evaluation fails, with the operator, the record and your traceback.
+
+        Parameters
+        ----------
+        schema : the columns of the result, as a DDL string or a StructType
+        workers : how many; by default Spark's task slots, and no more than there are instances
+        source, sink : their names, if the topology has several
+        record : a function from a row as a dict to what the pipeline expects
+        partition_by : columns; rows in which they are equal go to one instance of the source
+        order_by : columns by which each instance of the source gets its rows in order; event time
+            needs it, for otherwise rows come in any order
+        limits : `tailrace.Limits`, the bounds of queues and batches
+        """
+        from tailrace.spark.transform import transform
+
+        return transform(self.graph, df, schema, **options)
+
+    def explain(self, spark: Any) -> str:
+        """What would run where, as text: on a SparkSession, or on a number of workers.
+
+        Measures nothing; `plan` does, and its `explain()` has what to expect.
+        """
+        from tailrace.graph.explain import explain
+        from tailrace.graph.wiring import wire
+        from tailrace.plan.spread import spread_out
+        from tailrace.spark.cluster import cluster_of
+        from tailrace.spark.feed import dataframes
+        from tailrace.spark.job import count_workers
+
+        wiring = wire(self.graph)
+        if not isinstance(spark, int):
+            fed = [name for name, _ in dataframes(wiring.graph)]
+            spark = count_workers(cluster_of(spark), wiring, None, fed)
+        elif spark < 1:
+            raise ValueError(f"explain got {spark} workers; there must be at least 1")
+        return explain(wiring, spread_out(wiring, spark), spark)
+
+    def __str__(self) -> str:
+        streams = self._draft.streams
+        lines = (f"  {stream.label} ({stream.grouping.rule.value})" for stream in streams)
+        return "\n".join([self.name, *lines])

@@ -1,0 +1,79 @@
+/* When messages come.
+ *
+ * Some come in a rhythm: a clock ticks, a sensor reports. A message after a silence is a beat, and
+ * what follows it closely (its own answer coming back by another way, often) belongs to it. When
+ * beats have come at even distances, the next is expected, and so are as many followers as the last
+ * one had. Everything here is told the time, and asks nobody. */
+#ifndef TAILRACE_RHYTHM_H
+#define TAILRACE_RHYTHM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define BEAT_SILENCE_NS 200000u
+#define BEAT_LEAD_NS 120000u   /* what a sleeper needs to be up again, with a margin */
+#define BEAT_JITTER_NS 100000u /* distances that differ by more than this are not even */
+#define FOLLOW_MARGIN_NS 20000u
+
+typedef struct rhythm {
+    uint64_t last_ns;               /* when a wait last ended with a message */
+    uint64_t beat_ns, beat_passed;  /* the beat's first: when, and how many had passed before it */
+    uint64_t period_ns, jitter_ns;  /* smoothed distance of beats, and what they differ by */
+    uint64_t usual, follow_ns;      /* messages of the beat before; how closely they follow */
+    unsigned odd;                   /* how many distances in a row did not fit */
+    bool missed;                    /* the last distance that fitted was twice as long */
+} rhythm;
+
+static inline void rhythm_open(rhythm *r) {
+    *r = (rhythm){.jitter_ns = 2 * BEAT_JITTER_NS, .usual = 1, .odd = 2};
+}
+
+/* A wait has ended with a message; `passed` messages had been read before it. A beat that is late
+ * makes two odd distances and proves nothing; a third means that there is another rhythm now, or
+ * none. One that came while nobody waited is missed: the distance to the next is twice as long. */
+static inline void rhythm_arrived(rhythm *r, uint64_t passed, uint64_t now) {
+    uint64_t since = now - r->last_ns;
+    r->last_ns = now;
+    if (since < BEAT_SILENCE_NS) {
+        r->follow_ns = r->follow_ns ? (r->follow_ns * 3 + since) / 4 : since;
+        return;
+    }
+    uint64_t gap = now - r->beat_ns;
+    bool missed = !r->missed && gap > r->period_ns + r->period_ns / 2;
+    if (missed) gap /= 2;
+    uint64_t off = gap > r->period_ns ? gap - r->period_ns : r->period_ns - gap;
+    if (off <= 2 * BEAT_JITTER_NS) {
+        r->period_ns = (r->period_ns * 7 + gap) / 8;
+        r->jitter_ns = (r->jitter_ns * 3 + off) / 4;
+        r->odd = 0;
+        r->missed = missed;
+    } else if (++r->odd > 2) {
+        r->period_ns = now - r->beat_ns;
+        r->jitter_ns = 2 * BEAT_JITTER_NS; /* three even ones make it small enough */
+        r->missed = false;
+    }
+    r->usual = passed - r->beat_passed;
+    r->beat_passed = passed;
+    r->beat_ns = now;
+}
+
+/* When to be awake for the next message, and until when; false: nobody knows when it comes. */
+static inline bool rhythm_expected(const rhythm *r, uint64_t passed, uint64_t now,
+                                   uint64_t *from_ns, uint64_t *until_ns) {
+    if (r->jitter_ns > BEAT_JITTER_NS || r->period_ns < BEAT_SILENCE_NS || r->odd ||
+        r->last_ns - r->beat_ns > r->period_ns / 2)
+        return false;
+    uint64_t followed_ns = r->last_ns + 2 * r->follow_ns + FOLLOW_MARGIN_NS;
+    if (passed - r->beat_passed < r->usual && now < followed_ns) {
+        *from_ns = r->last_ns;
+        *until_ns = followed_ns;
+        return true;
+    }
+    uint64_t due = r->beat_ns + r->period_ns, margin = 2 * r->jitter_ns;
+    if (now > due + r->period_ns / 2) due += r->period_ns;
+    *from_ns = due - BEAT_LEAD_NS - margin;
+    *until_ns = due + BEAT_LEAD_NS / 2 + margin;
+    return true;
+}
+
+#endif

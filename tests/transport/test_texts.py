@@ -1,0 +1,70 @@
+"""Equal short texts become one object, and nothing else changes."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace.runtime.hot import deal_by_key
+from tailrace.transport import flat
+
+short = st.text(st.characters(codec="ascii"), max_size=40)
+
+
+def fresh(text: str) -> str:
+    """An equal text that is another object."""
+    return "".join(list(text)) if len(text) > 1 else text
+
+
+def decoded(text: str) -> str:
+    payload = flat.encode([(0, [text])])
+    assert payload is not None
+    ((_, [again]),) = flat.decode(payload)
+    assert isinstance(again, str)
+    return again
+
+
+def dealt(*records: Any) -> list[Any]:
+    part: list[Any] = []
+    deal_by_key(iter(records), None, {}, [part], lambda key: 0)
+    return part
+
+
+@given(short)
+def test_a_short_text_is_the_same_object_wherever_it_comes_from(text: str) -> None:
+    first = decoded(text)
+    assert first == text
+    assert decoded(text) is first
+    assert dealt(fresh(text))[0] is first
+
+
+@given(st.lists(st.text(max_size=50)))
+def test_dealing_changes_no_value(texts: list[str]) -> None:
+    assert dealt(*map(fresh, texts)) == texts
+
+
+def test_texts_that_differ_only_in_one_place_stay_apart() -> None:
+    for size in range(1, 60):
+        for place in range(size):
+            text = "a" * size
+            other = text[:place] + "b" + text[place + 1 :]
+            assert [decoded(text), decoded(other)] == [text, other]
+
+
+def test_what_equals_but_is_no_text_stays_itself() -> None:
+    class Word(str):
+        pass
+
+    records = ["one", Word("one"), 1, True, 1.0, b"one", "\u00f6ne", None]
+    for record, same in zip(records, dealt(*records), strict=True):
+        assert same == record
+        assert type(same) is type(record)
+
+
+def test_a_thousand_keys_are_all_remembered_and_more_than_fit_cost_nothing_but_copies() -> None:
+    words = [f"word{i}" for i in range(1000)]
+    before = {word: decoded(word) for word in words}
+    kept = sum(decoded(word) is before[word] for word in words)
+    assert kept > 900
+    many = [f"{i} of many" for i in range(50_000)]
+    assert [decoded(text) for text in many] == many

@@ -3,7 +3,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-NATIVE := $(wildcard src/tailrace/*/*.pyx src/tailrace/*/*.pxd src/tailrace/transport/native/*.h)
+NATIVE := $(shell find src -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 SANITIZERS := thread address undefined
 CFLAGS_STRESS := -std=c11 -O1 -g -Wall -Wextra -Wno-tsan -Isrc/tailrace/transport -pthread
 
@@ -78,5 +78,6 @@ bench-peers: setup java
 
 clean:
 	rm -rf build dist .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	rm -rf src/*.egg-info src/tailrace/*/*.so
+	rm -rf src/*.egg-info
+	find src -name '*.so' -delete
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -5,37 +5,31 @@ from pathlib import Path
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
+MODULES = (
+    "tailrace.runtime.guard",
+    "tailrace.runtime.hot",
+    "tailrace.transport.flat",
+    "tailrace.transport.ring.batch",
+    "tailrace.transport.ring.doorbell",
+    "tailrace.transport.ring.memory",
+    "tailrace.transport.ring.reader",
+    "tailrace.transport.ring.ring",
+    "tailrace.transport.ring.writer",
+    "tailrace.transport.texts",
+)
+
 setup(
     ext_modules=cythonize(
         [
             Extension(
-                "tailrace.transport.ring",
-                ["src/tailrace/transport/ring.pyx"],
+                name,
+                [f"src/{name.replace('.', '/')}.pyx"],
                 depends=[str(path) for path in Path("src/tailrace/transport/native").glob("*.h")],
                 include_dirs=["src/tailrace/transport"],
-                extra_compile_args=[
-                    "-std=c11",
-                    "-O3",
-                    "-fvisibility=hidden",
-                    "-Wall",
-                    "-Wextra",
-                    "-D_GNU_SOURCE",
-                ],
+                extra_compile_args=["-std=c11", "-O3", "-fvisibility=hidden", "-Wall", "-Wextra"],
                 libraries=["pthread"],
-            ),
-            *(
-                Extension(
-                    name,
-                    [f"src/{name.replace('.', '/')}.pyx"],
-                    extra_compile_args=["-std=c11", "-O3", "-Wall"],
-                )
-                for name in (
-                    "tailrace.transport.texts",
-                    "tailrace.transport.flat",
-                    "tailrace.runtime.hot",
-                    "tailrace.runtime.guard",
-                )
-            ),
+            )
+            for name in MODULES
         ],
         compiler_directives={"language_level": 3, "boundscheck": False, "wraparound": False},
         build_dir="build/cython",

@@ -15,9 +15,11 @@ from tailrace.transport.ring import (
     Reader,
     Ring,
     RingError,
+    Writer,
     copies_of,
     records_of,
 )
+from tailrace.transport.ring.memory import Memory
 
 
 def received(reader: Reader) -> list[bytes]:
@@ -465,10 +467,9 @@ def test_a_shared_reader_that_closes_gives_back_what_it_holds() -> None:
 
 
 def test_members_cannot_be_made_wrongly() -> None:
-    from tailrace.transport.ring import Writer
-
-    with pytest.raises(TypeError):
-        Writer(None, Doorbell())  # type: ignore[call-arg]
+    for no_memory in (None, Memory()):
+        with pytest.raises(RingError, match="the ring is closed"):
+            Writer(no_memory, Doorbell())  # type: ignore[call-arg]
     with pytest.raises(TypeError):
         Ring()
     with pytest.raises(TypeError):

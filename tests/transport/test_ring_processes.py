@@ -7,6 +7,8 @@ import random
 import select
 import signal
 import struct
+import subprocess
+import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -318,6 +320,25 @@ def test_a_forked_child_cannot_end_its_parents_reservation() -> None:
             assert ends(pid) == 0
         assert reservation.commit()
         assert reader.read_bytes() == b"whole"
+
+
+FORKED_BEFORE_THERE_IS_A_RING = """
+import os
+from tailrace.transport.ring import Doorbell, RingError
+bell = Doorbell()
+if os.fork():
+    raise SystemExit(os.waitstatus_to_exitcode(os.wait()[1]))
+try:
+    bell.clear()
+except RingError as error:
+    os._exit(0 if "a forked child needs its own" in str(error) else 2)
+os._exit(1)
+"""
+
+
+def test_a_forked_child_is_refused_a_doorbell_older_than_any_ring() -> None:
+    fresh = subprocess.run([sys.executable, "-c", FORKED_BEFORE_THERE_IS_A_RING], timeout=60)
+    assert fresh.returncode == 0
 
 
 @pytest.mark.parametrize("side", ["reader", "writer"])

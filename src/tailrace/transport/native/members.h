@@ -12,11 +12,10 @@
 /* ---- the memory ---------------------------------------------------------------------------- */
 
 /* A forked child inherits our mappings but not our place in them (lifelines belong to a thread):
- * it sees that it is a child by this count. */
+ * it sees that it is a child by this count, once somebody has it watch. 0, or an errno. */
 static unsigned ring_forks;
 static inline void ring_on_fork(void) { ring_forks++; }
-static inline void ring_watch_forks(void) { pthread_atfork(NULL, NULL, ring_on_fork); }
-static inline bool ring_inherited(const ring *r) { return r->born != ring_forks; }
+static inline int ring_watch_forks(void) { return pthread_atfork(NULL, NULL, ring_on_fork); }
 
 /* A number for the calling thread that no other thread of the process ever has. */
 static inline uint64_t ring_thread(void) {
@@ -31,8 +30,6 @@ static inline uint64_t ring_total_bytes(uint64_t capacity) {
 }
 
 static inline void ring_place(ring *r, void *memory, uint64_t capacity, int fd) {
-    static pthread_once_t watching = PTHREAD_ONCE_INIT;
-    pthread_once(&watching, ring_watch_forks);
     r->control = memory;
     r->headers = (ring_header *)((uint8_t *)memory + sizeof(ring_control));
     r->payload = (uint8_t *)(r->headers + capacity);

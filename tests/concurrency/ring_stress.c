@@ -564,7 +564,8 @@ static void even_messages(void) {
 }
 
 /* A reader is told how long it waited for a core. Acceptable: it does not spin for a while after it
- * had to, for longer each time, and forgets that after a good time. */
+ * had to wait for long, for longer each time, and forgets that after a good time; it spins on after
+ * it had to wait for a moment. */
 static void busy_neighbours(void) {
     ring_spin spin;
     uint64_t now = UINT64_C(5000000000), tick = SPIN_LOOK_AT_LOAD_NS, waited, first, second;
@@ -576,6 +577,11 @@ static void busy_neighbours(void) {
     spin.load_ns = now;
     ring_keep_calm(&spin, waited += tick / 10, spin.turns + 20, now += tick);
     CHECK(spin.calm_ns == 0, "calm because cores have to wake up");
+    for (int i = 0; i < 200; i++) {
+        spin.load_ns = now;
+        ring_keep_calm(&spin, waited += i % 50 ? 0 : tick / 8, spin.turns + 1, now += tick);
+        CHECK(spin.calm_ns == 0, "calm because of a housekeeper twice a second");
+    }
     spin.load_ns = now;
     ring_keep_calm(&spin, waited += tick / 2, spin.turns + 1, now += tick);
     CHECK(spin.calm_ns > now, "spins although it has to wait");

@@ -21,6 +21,7 @@
 #define SPIN_MAX_NS 200000u
 #define SPIN_LOOK_AT_LOAD_NS 10000000u
 #define CORE_WAKES_NS 100000u
+#define CALM_FROM_PPM 30000u
 #define CALM_MIN_NS 50000000u
 #define CALM_MAX_NS 1600000000u
 
@@ -31,6 +32,7 @@ typedef struct ring_spin {
     rhythm rhythm;
     uint64_t load_ns; /* when `crowded` was found out */
     uint64_t waited_ns, turns; /* how long for a core, and how often it got one, as of then, ever */
+    uint64_t waiting_ppm; /* smoothed: the part of the time that it waited for a core */
     uint64_t calm_ns, patience_ns; /* no spin before; how long the next calm is */
     unsigned rest, rests; /* waits to go without a spin; how many after the next vain one */
     int load_fd, wait_fd;
@@ -103,13 +105,17 @@ static inline void ring_spin_close(ring_spin *spin) {
 
 /* A reader that has waited for a core for 3 % of the last moments keeps calm for a while, longer
  * each time: were it to try again at once, its spinning would be what makes it wait. Not counted is
- * what it takes a core to wake up, each time that it was given one. */
+ * what it takes a core to wake up, each time that it was given one; and a single millisecond for
+ * some housekeeper is nothing to sleep for. */
 static inline void ring_keep_calm(ring_spin *spin, uint64_t waited_ns, uint64_t turns,
                                   uint64_t now) {
     uint64_t waited = waited_ns - spin->waited_ns, forgiven = (turns - spin->turns) * CORE_WAKES_NS;
     spin->waited_ns = waited_ns;
     spin->turns = turns;
-    if (waited > forgiven && (waited - forgiven) * 32 > now - spin->load_ns) {
+    uint64_t ppm = waited > forgiven ? (waited - forgiven) * 1000000 / (now - spin->load_ns) : 0;
+    spin->waiting_ppm = (spin->waiting_ppm * 7 + ppm) / 8;
+    if (spin->waiting_ppm > CALM_FROM_PPM) {
+        spin->waiting_ppm = 0;
         if (now > spin->calm_ns + CALM_MAX_NS) spin->patience_ns = CALM_MIN_NS;
         else if (now > spin->calm_ns && spin->patience_ns < CALM_MAX_NS) spin->patience_ns *= 2;
         if (now > spin->calm_ns) spin->calm_ns = now + spin->patience_ns;

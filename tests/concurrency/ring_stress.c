@@ -522,43 +522,43 @@ static void even_messages(void) {
     rhythm r;
     uint64_t from, until, passed = 0, at = UINT64_C(5000) * MS;
     rhythm_open(&r);
-    for (int i = 0; i < 12; i++) rhythm_arrived(&r, passed++, at += 10 * MS);
+    for (int i = 0; i < 12; i++) rhythm_arrived(&r, ++passed, at += 10 * MS);
     CHECK(rhythm_expected(&r, passed, at + US, &from, &until), "an even rhythm was not noticed");
     CHECK(from < at + 10 * MS && from > at + 9 * MS, "awake at the wrong time");
     CHECK(until > at + 10 * MS && until < at + 11 * MS, "awake for too long");
     CHECK(rhythm_expected(&r, passed, at + 17 * MS, &from, &until) && from > at + 19 * MS,
           "one that was missed spoilt it");
-    rhythm_arrived(&r, passed++, at += 20 * MS);
+    rhythm_arrived(&r, ++passed, at += 20 * MS);
     CHECK(rhythm_expected(&r, passed, at + US, &from, &until) && from < at + 10 * MS,
           "the distance to the one after the missed one was not taken for two");
-    rhythm_arrived(&r, passed++, at += 13 * MS);
+    rhythm_arrived(&r, ++passed, at += 13 * MS);
     CHECK(!rhythm_expected(&r, passed, at + US, &from, &until), "expected from a late one");
-    rhythm_arrived(&r, passed++, at += 7 * MS);
-    rhythm_arrived(&r, passed++, at += 10 * MS);
+    rhythm_arrived(&r, ++passed, at += 7 * MS);
+    rhythm_arrived(&r, ++passed, at += 10 * MS);
     CHECK(rhythm_expected(&r, passed, at + US, &from, &until) && from > at + 9 * MS,
           "one late one spoilt it");
-    for (int i = 0; i < 12; i++) rhythm_arrived(&r, passed++, at += 20 * MS);
+    for (int i = 0; i < 12; i++) rhythm_arrived(&r, ++passed, at += 20 * MS);
     CHECK(rhythm_expected(&r, passed, at + US, &from, &until) && from > at + 19 * MS,
           "a rhythm of half the speed was not noticed");
     for (int i = 0; i < 12; i++) {
-        rhythm_arrived(&r, passed++, at += 10 * MS - 60 * US);
-        rhythm_arrived(&r, passed++, at += 60 * US);
+        rhythm_arrived(&r, ++passed, at += 10 * MS - 60 * US);
+        rhythm_arrived(&r, ++passed, at += 60 * US);
     }
-    rhythm_arrived(&r, passed++, at += 10 * MS - 60 * US);
+    rhythm_arrived(&r, ++passed, at += 10 * MS - 60 * US);
     CHECK(rhythm_expected(&r, passed, at + 30 * US, &from, &until) && from <= at &&
               until > at + 60 * US && until < at + 200 * US,
           "nothing was expected to follow");
     CHECK(rhythm_expected(&r, passed, at + MS, &from, &until) && from > at + 9 * MS,
           "the next beat is not expected when nothing follows");
-    rhythm_arrived(&r, passed++, at += 60 * US);
+    rhythm_arrived(&r, ++passed, at += 60 * US);
     CHECK(rhythm_expected(&r, passed, at + US, &from, &until) && from > at + 9 * MS,
           "more was expected to follow than the last time");
     for (int i = 0; i < 50; i++) {
-        rhythm_arrived(&r, passed++, at += (uint64_t)(1 + (i * 7) % 19) * MS);
+        rhythm_arrived(&r, ++passed, at += (uint64_t)(1 + (i * 7) % 19) * MS);
         CHECK(i < 2 || !rhythm_expected(&r, passed, at + US, &from, &until),
               "expected without a rhythm");
     }
-    for (int i = 0; i < 50; i++) rhythm_arrived(&r, passed++, at += 100 * US);
+    for (int i = 0; i < 50; i++) rhythm_arrived(&r, ++passed, at += 100 * US);
     CHECK(!rhythm_expected(&r, passed, at + US, &from, &until),
           "a quick rhythm is for the plain spin");
 }

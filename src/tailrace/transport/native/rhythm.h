@@ -1,7 +1,8 @@
 /* When messages come.
  *
- * Some come in a rhythm: a clock ticks, a sensor reports. A message after a silence is a beat, and
- * what follows it closely (its own answer coming back by another way, often) belongs to it. When
+ * Some come in a rhythm: a clock ticks, a sensor reports. A message after a silence, of half the
+ * longest distance lately or more, is a beat, and what follows it closely (its own answer coming back
+ * by another way, often) belongs to it. When
  * beats have come at even distances, the next is expected, and so are as many followers as the last
  * one had. Everything here is told the time, and asks nobody. */
 #ifndef TAILRACE_RHYTHM_H
@@ -10,14 +11,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define BEAT_SILENCE_NS 200000u
+#define BEAT_SILENCE_NS 200000u /* at least */
 #define BEAT_LEAD_NS 120000u   /* what a sleeper needs to be up again, with a margin */
 #define BEAT_JITTER_NS 100000u /* distances that differ by more than this are not even */
 #define FOLLOW_MARGIN_NS 20000u
 
 typedef struct rhythm {
     uint64_t last_ns;               /* when a wait last ended with a message */
-    uint64_t beat_ns, beat_passed;  /* the beat's first: when, and how many had passed before it */
+    uint64_t longest_ns;            /* the longest distance lately between such ends */
+    uint64_t beat_ns, beat_passed;  /* the beat's first message: when, and its number */
     uint64_t period_ns, jitter_ns;  /* smoothed distance of beats, and what they differ by */
     uint64_t usual, follow_ns;      /* messages of the beat before; how closely they follow */
     unsigned odd;                   /* how many distances in a row did not fit */
@@ -28,13 +30,15 @@ static inline void rhythm_open(rhythm *r) {
     *r = (rhythm){.jitter_ns = 2 * BEAT_JITTER_NS, .usual = 1, .odd = 2};
 }
 
-/* A wait has ended with a message; `passed` messages had been read before it. A beat that is late
+/* A wait has ended with a message, the `passed`th. A beat that is late
  * makes two odd distances and proves nothing; a third means that there is another rhythm now, or
  * none. One that came while nobody waited is missed: the distance to the next is twice as long. */
 static inline void rhythm_arrived(rhythm *r, uint64_t passed, uint64_t now) {
-    uint64_t since = now - r->last_ns;
+    uint64_t since = r->last_ns ? now - r->last_ns : 0;
     r->last_ns = now;
-    if (since < BEAT_SILENCE_NS) {
+    r->longest_ns -= r->longest_ns / 4;
+    if (since > r->longest_ns) r->longest_ns = since;
+    if (since < BEAT_SILENCE_NS || since < r->longest_ns / 2) {
         r->follow_ns = r->follow_ns ? (r->follow_ns * 3 + since) / 4 : since;
         return;
     }
@@ -64,7 +68,8 @@ static inline bool rhythm_expected(const rhythm *r, uint64_t passed, uint64_t no
         r->last_ns - r->beat_ns > r->period_ns / 2)
         return false;
     uint64_t followed_ns = r->last_ns + 2 * r->follow_ns + FOLLOW_MARGIN_NS;
-    if (passed - r->beat_passed < r->usual && now < followed_ns) {
+    if (r->follow_ns < BEAT_SILENCE_NS && passed + 1 - r->beat_passed < r->usual &&
+        now < followed_ns) {
         *from_ns = r->last_ns;
         *until_ns = followed_ns;
         return true;

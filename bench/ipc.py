@@ -12,7 +12,7 @@ Reproduces figure 8 of TurboStream (ICDCS'18) on this machine, all transports in
 Transports: the ring, read by copy and in place; Netty between two JVMs over loopback TCP, flushing
 each message and flushing when nothing more waits; a multiprocessing pipe; a Unix socket; pyzmq over
 ipc, which gathers by itself. In (d) the ring has a batching variant, too, as Netty has: the sender
-gathers 64 messages and writes them with one call (the paper's batch form); the receiver gets each
+gathers 256 messages and writes them with one call (the paper's batch form); the receiver gets each
 as an object of its own. The headline's `ring` is the best variant, `ring_single` the best of those
 with one call per message.
 

@@ -3,8 +3,8 @@
 copy   read_bytes(): one call and one copy per message
 drain  drain(): one call for all that is there, one copy per message
 view   read(): in place, released after use
-batch  the ring's batch form: the sender gathers 64 messages and sends them with one call, the
-       receiver takes them out as 64 copies
+batch  the ring's batch form: the sender gathers 256 messages and sends them with one call, the
+       receiver takes them out as copies
 """
 
 from itertools import repeat
@@ -15,7 +15,7 @@ from ipc_peers.peer import TIMEOUT_S, Inbox, Outbox, Payload, main
 from tailrace.transport.ring import Message, Ring, copies_of
 
 DRAIN_MESSAGES = 256
-BATCH_MESSAGES = 64
+BATCH_MESSAGES = 256
 BATCH_BYTES = 64 << 10
 IDLE_WAIT_S = 0.1  # a worker also looks after its timers
 

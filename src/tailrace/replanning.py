@@ -57,6 +57,8 @@ def replanned(
 
     if not sum(summary.emitted.values()):
         raise ValueError(f"{graph.name!r} has emitted nothing so far; ask again when it has")
+    if base is not None:
+        base = base.at_speed(machine.yardstick_ns)
     profile = sized(profile_of(summary, graph, base), graph, table)
     made = planned(
         graph,

@@ -5,7 +5,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tailrace as tr
 from tailrace.runtime.hot import deal_by_key
+from tailrace.testing import collect, run
 from tailrace.transport import flat
 
 short = st.text(st.characters(codec="ascii"), max_size=40)
@@ -49,6 +51,15 @@ def test_texts_that_differ_only_in_one_place_stay_apart() -> None:
             text = "a" * size
             other = text[:place] + "b" + text[place + 1 :]
             assert [decoded(text), decoded(other)] == [text, other]
+
+
+def test_keys_for_a_single_receiver_are_one_object_too() -> None:
+    topology = tr.Topology()
+    words = topology.source(["same word"] * 20).map(fresh)
+    results = collect(words.key_by().scan(lambda count, word: count + 1, initial=0))
+    run(topology)
+    assert [count for _, count in results] == list(range(1, 21))
+    assert len({id(word) for word, _ in results}) == 1
 
 
 def test_what_equals_but_is_no_text_stays_itself() -> None:

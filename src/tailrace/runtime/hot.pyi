@@ -9,6 +9,7 @@ def deal_by_key(
     parts: list[list[Any]],
     place: Callable[[Hashable], int],
 ) -> None: ...
+def same_keys(records: list[Any]) -> None: ...
 def scan(
     records: Iterator[Any],
     key_of: Callable[[Any], Hashable] | None,

@@ -50,6 +50,13 @@ def deal_by_key(records, key_of, dict targets not None, list parts not None, pla
         (<list>parts[index]).append(record)
 
 
+def same_keys(list records not None):
+    """Put for each short text the object that stands for all like it, as `deal_by_key` does."""
+    cdef Py_ssize_t i
+    for i in range(PyList_GET_SIZE(records)):
+        records[i] = one_object(records[i])
+
+
 def scan(records, key_of, function, dict states not None, fresh, list results not None):
     """`states[key] = function(states[key], record)` for each record; (key, state) into `results`.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tailrace.graph.model import Grouping, Record, Rule, Stream
 from tailrace.routing.hashing import stable_hash
-from tailrace.runtime.hot import deal_by_key
+from tailrace.runtime.hot import deal_by_key, same_keys
 from tailrace.runtime.outlet import Marker, Outlet
 from tailrace.runtime.step import OperatorFailed, Put
 
@@ -49,6 +49,8 @@ class Router:
     def _by_rule(self, rule: Rule) -> Put:
         if rule is Rule.ALL:
             return self._to_all
+        if rule is Rule.KEY and len(self.outlets) == 1 and self._function is None:
+            return self._keys_to_first
         if rule is Rule.GLOBAL or len(self.outlets) == 1:
             return self._to_first
         return {
@@ -74,6 +76,10 @@ class Router:
         outlet = self.outlets[0]
         outlet.add(records, self._now())
         self._touch(outlet)
+
+    def _keys_to_first(self, records: list[Record]) -> None:
+        same_keys(records)
+        self._to_first(records)
 
     def _to_all(self, records: list[Record]) -> None:
         emitted_ns = self._now()

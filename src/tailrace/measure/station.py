@@ -28,7 +28,7 @@ from tailrace.runtime.source import Sink, SinkLogic, SourceLogic
 from tailrace.transport.codec import CodecError
 
 DEALT = (Rule.KEY, Rule.PARTIAL_KEY, Rule.CUSTOM)
-_LIMITS = Limits(window_records=sys.maxsize, gathered_records=sys.maxsize)
+_LIMITS = Limits(window_records=sys.maxsize, gathered_records=sys.maxsize, poll_records=256)
 _FROM, _TO = "\0from", "\0to"
 """Names of stubs; nobody calls an operator so."""
 _PATIENCE_S = 0.001
@@ -283,7 +283,8 @@ def _small_graph(
 ) -> Graph:
     """The operator, and stubs that are never started in place of its neighbours.
 
-    It does not matter by what rule the one receiver is picked.
+    What leaves has its own rule where the one receiver can be picked by it: keys are made one
+    object each even then.
     """
     shuffle = Grouping(Rule.SHUFFLE)
     operators = [replace(operator, parallelism=1)]
@@ -293,7 +294,8 @@ def _small_graph(
         streams.append(Stream(f"{_FROM} {i}", operator.name, shuffle, port=stream.port))
     for j, stream in enumerate(leaving):
         operators.append(Operator(f"{_TO} {j}", None))
-        streams.append(Stream(operator.name, f"{_TO} {j}", shuffle, stream.output))
+        grouping = stream.grouping if stream.grouping.rule is Rule.KEY else shuffle
+        streams.append(Stream(operator.name, f"{_TO} {j}", grouping, stream.output))
     return Graph(operator.name, tuple(operators), tuple(streams))
 
 

@@ -61,7 +61,7 @@ DEFAULT_LIMITS = Limits()
 LinkCounts = tuple[int, int, int, int]
 """A link, its messages, records and bytes."""
 _SAMPLE_RECORDS = 64
-_FIRST_APPETITE = 64
+_FIRST_APPETITE = 256
 _ROUND_NS = 1_000_000
 """About how long a round under load should take: long enough to be worth its own work."""
 

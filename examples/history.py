@@ -5,9 +5,11 @@ from typing import Any
 import tailrace as tr
 from tailrace.spark.session import local_spark
 
+PORT = 9998
+
 topology = tr.Topology("visits")
 # One JSON value a line: {"at_s": 12.5, "page": "home"}
-visits = topology.source(tr.sources.listen(4040, json=True)).event_time(
+visits = topology.source(tr.sources.listen(PORT, json=True)).event_time(
     lambda visit: visit["at_s"], max_delay_s=5
 )
 per_minute = visits.key_by(lambda visit: visit["page"]).window(tr.tumbling(60))
@@ -30,7 +32,10 @@ if __name__ == "__main__":
     )
     history.groupBy("key").avg("value").show()  # a DataFrame like any other: 20 visits a minute
 
-    job = topology.start(spark)  # and live: nc 127.0.0.1 4040
+    job = topology.start(spark)  # and live
+    print(
+        f"waiting for visits on port {PORT}, for example from nc 127.0.0.1 {PORT}; Ctrl-C ends it"
+    )
     try:
         job.await_termination()
     except KeyboardInterrupt:

@@ -3,10 +3,9 @@
 The source waits on its socket and connects again when the server goes away and comes back.
 """
 
-from pyspark.sql import SparkSession
-
 import tailrace as tr
 from tailrace import sinks, sources
+from tailrace.spark.session import local_spark
 
 HOST, PORT = "127.0.0.1", 9999
 
@@ -20,10 +19,9 @@ topology = tr.Topology("words from a socket")
 )
 
 if __name__ == "__main__":
-    spark = SparkSession.builder.master("local[2]").getOrCreate()
-    job = topology.start(spark)
+    job = topology.start(local_spark(2))
     print(f"waiting for lines from {HOST}:{PORT}; Ctrl-C ends it")
     try:
         job.await_termination()
-    finally:
+    except KeyboardInterrupt:
         job.stop()

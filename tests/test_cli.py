@@ -52,7 +52,7 @@ def test_explain_says_what_runs_where_and_what_to_expect(
     assert said.err == "tailrace: measuring the operators of 'word count', up to 5 s ...\n"
     lines = said.out.splitlines()
     assert lines[0] == "word count: plan of 'spread', 5 instances on 2 workers of 1 node"
-    assert lines[1] == "  why         copy i of everything on worker i"
+    assert lines[1] == "  why         copies over the workers in turn"
     assert lines[2].startswith("  expected    ")
     assert lines[3].startswith("  limited by  ")
     first, second = (lines.index(line) for line in lines if line.startswith("  worker "))

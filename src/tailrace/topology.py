@@ -74,7 +74,7 @@ class Topology:
         workers : how many; by default Spark's task slots, and no more than there are instances
         placement : the worker of each instance, in the order of `graph.wiring`
         scheduler : who decides how many instances run where: "auto", "rlas", "consolidate" or any
-            other name in `tailrace.plan.schedulers`. Without, copy i of everything is on worker i
+            other name in `tailrace.plan.schedulers`. Without, copies are spread in turn
         plan : a `tailrace.plan.plan.Plan`, or the file that one was saved in, instead
         profile, machine : what the scheduler goes by, or files of that; by default measured, here
             and now, by running the operators on a sample from the sources

@@ -10,14 +10,18 @@ from tailrace.plan.profile import Profile
 
 
 def spread(graph: Graph, profile: Profile, machine: Machine, places: tuple[Place, ...]) -> Plan:
-    """Copy i of every chain to place i; knows nothing but the topology."""
+    """Copies of chains over the places in turn; knows nothing but the topology."""
     place_of = spread_out(wire(graph), len(places))
-    reason = "copy i of everything on worker i"
+    reason = "copies over the workers in turn"
     return plan_for(graph, places, place_of, scheduler="spread", reason=reason)
 
 
 def spread_out(wiring: Wiring, workers: int) -> tuple[int, ...]:
-    """Copy i of every chain to worker i (modulo): what is forwarded or local stays local."""
+    """Copies of chains over the workers in turn.
+
+    Where there are as many copies as workers, or a multiple, copy i of all of them is on the same
+    worker: what is forwarded or local stays local. The next chain begins where others ended.
+    """
     placement = [0] * wiring.instances
     offset = 0
     for chain in wiring.chains:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 import tailrace as tr
+from tailrace.measure import calibrate
+from tailrace.measure.calibrate import cache_path
+from tailrace.measure.detect import detect
 from tailrace.plan.machine import cluster
 from tailrace.plan.plan import Plan
 from tailrace.plan.profile import OperatorProfile, Profile, Work
 from tailrace.plan.schedulers import SCHEDULERS
-from tailrace.planning import fixed, planned
+from tailrace.planning import fixed, machine_of, planned
 
 MACHINE = cluster(1, cores=4)
 
@@ -74,3 +79,16 @@ def test_schedulers_that_are_blind_have_nothing_measured(
 def test_a_plan_for_nobody_is_refused() -> None:
     with pytest.raises(ValueError, match="a plan for 0 workers was asked for"):
         topology().plan(0)
+
+
+def test_it_is_announced_when_the_machine_has_to_be_measured_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(calibrate, "calibrate", partial(replace, yardstick_ns=300.0))
+    cache_path().parent.mkdir()
+    detect().save(cache_path())  # as an earlier version did, without the cores' speed
+    machine_of(None)
+    assert "measuring this machine" in capsys.readouterr().err
+    machine_of(None)
+    assert capsys.readouterr().err == ""

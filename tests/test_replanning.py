@@ -15,6 +15,7 @@ from tailrace.graph.model import Graph
 from tailrace.graph.wiring import wire
 from tailrace.measure.running import profile_of
 from tailrace.plan.machine import Cost, Crossing, cluster
+from tailrace.plan.profile import OperatorProfile, Profile, Work
 from tailrace.planning import places_for
 from tailrace.replanning import present_plan, replanned, sized
 
@@ -93,6 +94,17 @@ def test_sizes_are_those_on_the_way() -> None:
     assert profile.of("numbers").bytes_of("main") == 50
     assert profile.of("numbers").work.execute_ns == 1_000
     assert profile.of("work").work.execute_ns == pytest.approx(20_000)
+
+
+def test_what_stays_of_the_profile_counts_as_on_the_machines_cores() -> None:
+    summary, table = told(10_000)
+    base = Profile({"numbers": OperatorProfile(Work(2_000.0))}, yardstick_ns=200.0)
+    slower = replace(MACHINE, yardstick_ns=300.0)
+    present = present_plan(graph(), (0, 0, 0), "aabb", slower)
+    found = replanned(graph(), present, slower, summary, table, "random", base=base)
+    assert found.profile.of("numbers").work.execute_ns == pytest.approx(3_000)
+    assert found.profile.of("work").work.execute_ns == pytest.approx(20_000)
+    assert found.present_records_per_s == pytest.approx(1e6 / 24)
 
 
 def test_a_job_that_has_done_nothing_tells_nothing() -> None:

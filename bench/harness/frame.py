@@ -108,6 +108,10 @@ def main(benchmark: type[B]) -> B:
         help=f"folder for {benchmark.name}.json and the figure",
     )
     options = Options(**vars(parser.parse_args()))
+    for name in benchmark.settings:
+        value = getattr(options, name)
+        if value is not None and value <= 0:
+            parser.error(f"--{name} is {value}; it must be more than 0")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     options.out.mkdir(parents=True, exist_ok=True)
 

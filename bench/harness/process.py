@@ -15,7 +15,8 @@ from typing import Any
 
 REPLY_TIMEOUT_S = 12.0  # longer than a peer waits for a message, so that its own error is seen
 END_TIMEOUT_S = 1.0
-_SESSION = 3  # places in /proc/PID/stat after the name
+TIDY_TIMEOUT_S = 5.0  # a JVM removes its temporary folders when its parent has gone
+_STATE, _SESSION = 0, 3  # places in /proc/PID/stat after the name
 _CPU = slice(11, 13)
 
 
@@ -80,20 +81,34 @@ class Peer:
 
     def cpu_ticks(self) -> dict[int, int]:
         """The CPU time so far of the process and all that it has started, by process id."""
-        ticks = {}
+        return {pid: sum(map(int, fields[_CPU])) for pid, fields in self._session().items()}
+
+    def running(self) -> list[int]:
+        """Of the process and all that it has started, those that have not ended."""
+        return [pid for pid, fields in self._session().items() if fields[_STATE] not in "ZX"]
+
+    def _session(self) -> dict[int, list[str]]:
+        found = {}
         for path in Path("/proc").glob("[0-9]*/stat"):
             with suppress(OSError):  # it has just ended
                 fields = path.read_text().rpartition(")")[2].split()
                 if int(fields[_SESSION]) == self._process.pid:
-                    ticks[int(path.parent.name)] = sum(map(int, fields[_CPU]))
-        return ticks
+                    found[int(path.parent.name)] = fields
+        return found
 
     def end(self) -> None:
         """End the process, first by the end of its input, then by force; and all it started."""
         self._end_leader()
-        for pid in self.cpu_ticks():
+        self.await_end()
+        for pid in self.running():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+
+    def await_end(self) -> None:
+        """Let what it started end by itself, for a while."""
+        deadline = time.monotonic() + TIDY_TIMEOUT_S
+        while self.running() and time.monotonic() < deadline:
+            time.sleep(0.02)
 
     def _end_leader(self) -> None:
         for pipe in (self._process.stdin, self._process.stdout):

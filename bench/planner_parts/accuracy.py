@@ -30,7 +30,7 @@ from tailrace.graph.expand import chains
 from tailrace.graph.model import Graph
 from tailrace.measure.calibrate import this_machine
 from tailrace.measure.profiler import profile
-from tailrace.plan.machine import Machine, Place
+from tailrace.plan.machine import Place
 from tailrace.plan.model import predict
 from tailrace.plan.plan import Plan, check, plan_for, with_parallelism
 from tailrace.spark.job import start
@@ -127,12 +127,10 @@ def measure(
         return watched.rate_in(folder, pace.begin_ns, pace.end_ns), pace
 
 
-def accuracy(
-    spark: Any, *, quick: bool = False, machine: Machine | None = None
-) -> list[Comparison]:
+def accuracy(spark: Any, *, quick: bool = False) -> list[Comparison]:
     """Compare on local Spark: all plans of all applications; quick: three plans, short runs."""
     cloudpickle.register_pickle_by_value(watched)
-    machine = this_machine(fresh=not quick) if machine is None else machine
+    machine = this_machine(fresh=not quick)
     places = machine.workers(WORKERS)
     found = []
     for app, module in APPS.items():

@@ -131,12 +131,12 @@ def places_for(machine: Machine, workers: int) -> tuple[Place, ...]:
 def machine_of(machine: Machine | Path | str | None, *, costs: bool = True) -> Machine:
     """The machine, or what its file says; None: this one, its costs measured if they are needed."""
     if machine is None:
-        from tailrace.measure.calibrate import cache_path, this_machine
+        from tailrace.measure.calibrate import cache_path, kept_machine, this_machine
         from tailrace.measure.detect import detect
 
         if not costs:
             return detect()
-        if not cache_path().exists():
+        if kept_machine(cache_path()) is None:
             _say(f"measuring this machine, once (kept in {cache_path()}) ...")
         return this_machine()
     return machine if isinstance(machine, Machine) else Machine.load(machine)

@@ -117,3 +117,17 @@ def test_a_setting_that_a_benchmark_does_not_have_is_refused(
     with pytest.raises(SystemExit):
         main(Single)
     assert "unrecognized arguments: --rounds 2" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("name", "value"), [("rounds", "0"), ("seconds", "-1.0")])
+def test_nothing_at_all_cannot_be_measured(
+    name: str,
+    value: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["bench", "--out", str(tmp_path), f"--{name}", value])
+    with pytest.raises(SystemExit):
+        main(Counting)
+    assert f"--{name} is {value}; it must be more than 0" in capsys.readouterr().err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -239,7 +240,7 @@ def test_the_command_line_runs_by_a_scheduler(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     cache_path().parent.mkdir(parents=True)
-    detect().save(cache_path())
+    replace(detect(), yardstick_ns=300.0).save(cache_path())
     command = ["run", "tailrace.apps.word_count:topology", "--seconds", "0.5", "--workers", "2"]
     assert main([*command, "--scheduler", "rlas"]) == 0
     said = capsys.readouterr()

@@ -16,7 +16,6 @@ from tailrace.sources import rate
 
 NAMES = ("ada", "barbara", "edsger", "grace", "leslie", "tony")
 EXCLAIMERS = 3
-HEAVY_OPERATIONS = 200_000
 
 
 def names(seed: int = 0, distinct: int = 1000) -> Callable[[int], str]:

@@ -44,18 +44,24 @@ def this_machine(path: Path | str | None = None, *, fresh: bool = False) -> Mach
     does not say how fast they were.
     """
     path = cache_path() if path is None else Path(path)
-    detected = detect()
-    if path.exists() and not fresh:
-        saved = Machine.load(path)
-        if saved.nodes == detected.nodes and saved.yardstick_ns:
-            return saved
-    machine = calibrate(detected)
+    kept = None if fresh else kept_machine(path)
+    if kept is not None:
+        return kept
+    machine = calibrate(detect())
     path.parent.mkdir(parents=True, exist_ok=True)
     # Others may read it, or write it, at the same time.
     whole = path.with_name(f"{path.name}.{os.getpid()}")
     machine.save(whole)
     whole.replace(path)
     return machine
+
+
+def kept_machine(path: Path) -> Machine | None:
+    """What the file says, if it is there and still true of this machine."""
+    if not path.exists():
+        return None
+    kept = Machine.load(path)
+    return kept if kept.nodes == detect().nodes and kept.yardstick_ns else None
 
 
 def cache_path() -> Path:

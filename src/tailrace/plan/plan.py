@@ -41,10 +41,6 @@ class Plan:
     core_of: tuple[int | None, ...] = ()
     """The core that each place is bound to, None for any. Empty: nothing is bound."""
 
-    def instances_at(self, place: int) -> list[int]:
-        """The instances of a place."""
-        return [instance for instance, where in enumerate(self.place_of) if where == place]
-
     def save(self, path: Path | str) -> None:
         """Write as JSON that people can read and edit."""
         Path(path).write_text(json.dumps(plan_to_json(self), indent=2) + "\n")

@@ -2,6 +2,7 @@
 
 import traceback
 from collections.abc import Callable, Iterator
+from enum import StrEnum
 from typing import Any
 
 import pytest
@@ -219,3 +220,14 @@ def test_what_an_operator_emitted_before_it_raised_stays_and_its_state_does_not(
     results = collect(stream.process(Half(), on_error="skip"))
     run(topology)
     assert results == [(1, 1), (3, 2), (1, 2)]
+
+
+def test_an_operator_may_have_a_name_of_a_type_of_its_own() -> None:
+    class Names(StrEnum):
+        PICKY = "picky"
+
+    topology = tr.Topology()
+    stream = topology.source(range(10)).map(picky, name=Names.PICKY, on_error="skip")
+    results = collect(stream)
+    run(topology)
+    assert results == GOOD

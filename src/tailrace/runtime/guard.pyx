@@ -42,7 +42,7 @@ cdef bint _left(iterator, list records) except -1:
     return unseen > 0
 
 
-def guard(str name, process, port, fail, Counts counts not None, Timing timing not None, clock_ns):
+def guard(name, process, port, fail, Counts counts not None, Timing timing not None, clock_ns):
     """A step's `process` as something to hand lists to: counted, timed, its errors handled.
 
     When a record raises, `fail(record, error)` does what the operator's policy says, and the step

@@ -231,3 +231,30 @@ def test_an_operator_may_have_a_name_of_a_type_of_its_own() -> None:
     results = collect(stream)
     run(topology)
     assert results == GOOD
+
+
+def test_a_list_that_its_source_cuts_short_meanwhile_is_not_read_beyond_its_end() -> None:
+    kept = list(range(50_000))
+
+    class Once(tr.Reader):
+        given = False
+
+        def poll(self, most: int) -> list[int] | None:
+            given, self.given = self.given, True
+            return None if given else kept
+
+    class Own(tr.Source):
+        def open(self, *_: Any, **__: Any) -> tr.Reader:
+            return Once()
+
+    def cut(record: int) -> int:
+        if record in (1, 40_000):
+            if record > 1:
+                kept.clear()
+            raise ValueError("no more")
+        return record
+
+    topology = tr.Topology()
+    collect(topology.source(Own()).map(cut, name="op", on_error="skip"))
+    with pytest.raises(OperatorFailed, match="'op' failed in process: ValueError"):
+        run(topology)

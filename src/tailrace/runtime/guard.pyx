@@ -67,8 +67,9 @@ def guard(name, process, port, fail, Counts counts not None, Timing timing not N
                     " default, perhaps), or returned early"
                 )
             except Exception as error:
-                done = count - PyObject_LengthHint(iterator, 0)
-                if done == blamed:  # no record's fault: going on would go round in circles
+                # Of the list as it is now: others may hold it, and indices are not checked here.
+                done = PyList_GET_SIZE(records) - PyObject_LengthHint(iterator, 0)
+                if done <= blamed:  # no record's fault: going on would go round in circles
                     raise OperatorFailed(name, None, error, "process") from error
                 fail(records[done - 1], error)
                 blamed = done

@@ -2,6 +2,7 @@
 
 import traceback
 from collections.abc import Callable, Iterator
+from enum import StrEnum
 from typing import Any
 
 import pytest
@@ -219,3 +220,41 @@ def test_what_an_operator_emitted_before_it_raised_stays_and_its_state_does_not(
     results = collect(stream.process(Half(), on_error="skip"))
     run(topology)
     assert results == [(1, 1), (3, 2), (1, 2)]
+
+
+def test_an_operator_may_have_a_name_of_a_type_of_its_own() -> None:
+    class Names(StrEnum):
+        PICKY = "picky"
+
+    topology = tr.Topology()
+    stream = topology.source(range(10)).map(picky, name=Names.PICKY, on_error="skip")
+    results = collect(stream)
+    run(topology)
+    assert results == GOOD
+
+
+def test_a_list_that_its_source_cuts_short_meanwhile_is_not_read_beyond_its_end() -> None:
+    kept = list(range(50_000))
+
+    class Once(tr.Reader):
+        given = False
+
+        def poll(self, most: int) -> list[int] | None:
+            given, self.given = self.given, True
+            return None if given else kept
+
+    class Own(tr.Source):
+        def open(self, *_: Any, **__: Any) -> tr.Reader:
+            return Once()
+
+    def cut(record: int) -> int:
+        if record in (1, 40_000):
+            if record > 1:
+                kept.clear()
+            raise ValueError("no more")
+        return record
+
+    topology = tr.Topology()
+    collect(topology.source(Own()).map(cut, name="op", on_error="skip"))
+    with pytest.raises(OperatorFailed, match="'op' failed in process: ValueError"):
+        run(topology)

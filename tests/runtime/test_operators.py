@@ -152,3 +152,27 @@ def test_a_flat_map_hands_on_all_or_nothing_of_a_record() -> None:
     results = collect(topology.source([1, 2, 3]).flat_map(halves, on_error="skip"))
     run(topology)
     assert results == [1, -1, 3, -3]
+
+
+class Rows(list[int]):
+    """What some other library may call a list."""
+
+
+@pytest.mark.parametrize("kind", [list, Rows])
+def test_a_source_of_ones_own_may_give_any_kind_of_list(kind: Callable[[Any], Any]) -> None:
+    class Once(tr.Reader):
+        given = False
+
+        def poll(self, most: int) -> list[int] | None:
+            given, self.given = self.given, True
+            return None if given else kind([1, 2, 3])
+
+    class Own(tr.Source):
+        def open(self, *_: Any, **__: Any) -> tr.Reader:
+            return Once()
+
+    topology = tr.Topology()
+    stream = topology.source(Own())
+    mapped, keyed = collect(stream.map(abs)), collect(stream.key_by().map(abs))
+    run(topology)
+    assert mapped == keyed == [1, 2, 3]

@@ -64,6 +64,8 @@ _SAMPLE_RECORDS = 64
 _FIRST_APPETITE = 256
 _ROUND_NS = 1_000_000
 """About how long a round under load should take: long enough to be worth its own work."""
+_LEAST_SHARE = 64
+"""However long rounds take, one in so many records may come from a source."""
 
 
 @dataclass
@@ -235,7 +237,7 @@ class Core:
         """Do what can be done now. False: there was nothing, and nothing changes by itself."""
         started_ns = self._clock_ns()
         appetite = self._appetite
-        most = 0  # records that a source had
+        polled = taken = 0  # the most records of a source, and all from queues
         progress = bool(self._woken) and self._rouse()
         for instance in self.instances:
             if instance.ended:
@@ -247,34 +249,41 @@ class Core:
                 progress |= instance.ended
             elif instance.source is not None:
                 if not instance.congested:
-                    polled = self._poll(instance, instance.source, appetite)
-                    most = max(most, polled)
-                    progress |= polled > 0 or instance.ending
+                    found = self._poll(instance, instance.source, appetite)
+                    polled = max(polled, found)
+                    progress |= found > 0 or instance.ending
             elif instance.queue:
                 for _ in range(min(len(instance.queue), self.limits.round_messages)):
                     if instance.congested:
                         break
-                    self._take(instance)
+                    taken += self._take(instance)
                     progress = True
-        if most == appetite:
-            self._adapt(self._clock_ns() - started_ns)
-        return self.flush() or progress
+        progress |= self.flush()
+        if polled:
+            self._adapt(polled, taken, self._clock_ns() - started_ns)
+        return progress
 
-    def _adapt(self, took_ns: int) -> None:
-        """Take more from sources when a round was quickly done, and less when it took long."""
-        if took_ns < _ROUND_NS:
-            self._appetite = min(2 * self._appetite, self.limits.poll_records)
-        elif took_ns > 2 * _ROUND_NS:
-            self._appetite = max(self._appetite // 2, 1)
+    def _adapt(self, polled: int, taken: int, took_ns: int) -> None:
+        """Take more from sources when a round was quickly done, and less when it took long.
 
-    def _take(self, instance: Instance) -> None:
+        What other workers send may be what takes long: a source has its share beside it.
+        """
+        appetite, share = self._appetite, taken // _LEAST_SHARE
+        if took_ns < _ROUND_NS or appetite < share:
+            if polled >= appetite:
+                self._appetite = min(2 * appetite, self.limits.poll_records)
+        elif took_ns > 2 * _ROUND_NS and appetite // 2 >= share:
+            self._appetite = max(appetite // 2, 1)
+
+    def _take(self, instance: Instance) -> int:
+        """Process a queued message, and return how many records it held."""
         inlet, items, received_ns, size_bytes = instance.queue.popleft()
         if inlet.last is items:
             inlet.last = None
         waited_ns = self._clock_ns() - received_ns
         taken = instance.take(inlet, items)
         if not taken:
-            return
+            return 0
         inlet.wait.record(waited_ns, taken)
         inlet.unreported_bytes += size_bytes
         if (
@@ -286,6 +295,7 @@ class Core:
                 self.credit(inlet.link, inlet.taken)
             else:
                 self._report(inlet.peer, inlet.link, inlet.taken)
+        return taken
 
     def _poll(self, instance: Instance, source: SourceStep, most: int) -> int:
         """Process what a source has, and return how many records that were."""

@@ -42,7 +42,7 @@ cdef bint _left(iterator, list records) except -1:
     return unseen > 0
 
 
-def guard(str name, process, port, fail, Counts counts not None, Timing timing not None, clock_ns):
+def guard(name, process, port, fail, Counts counts not None, Timing timing not None, clock_ns):
     """A step's `process` as something to hand lists to: counted, timed, its errors handled.
 
     When a record raises, `fail(record, error)` does what the operator's policy says, and the step
@@ -67,8 +67,9 @@ def guard(str name, process, port, fail, Counts counts not None, Timing timing n
                     " default, perhaps), or returned early"
                 )
             except Exception as error:
-                done = count - PyObject_LengthHint(iterator, 0)
-                if done == blamed:  # no record's fault: going on would go round in circles
+                # Of the list as it is now: others may hold it, and indices are not checked here.
+                done = PyList_GET_SIZE(records) - PyObject_LengthHint(iterator, 0)
+                if done <= blamed:  # no record's fault: going on would go round in circles
                     raise OperatorFailed(name, None, error, "process") from error
                 fail(records[done - 1], error)
                 blamed = done

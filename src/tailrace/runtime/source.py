@@ -110,6 +110,8 @@ class SourceStep(Step):
         if records:
             emitted_ns = self.reader.emitted_ns
             self.emitted_ns = self._clock_ns() if emitted_ns is None else emitted_ns
+            if type(records) is not list:  # guards take nothing else
+                records = list(records)
         return records
 
     def due_ns(self) -> int | None:

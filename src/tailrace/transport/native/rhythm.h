@@ -1,10 +1,10 @@
 /* When messages come.
  *
  * Some come in a rhythm: a clock ticks, a sensor reports. A message after a silence, of half the
- * longest distance lately or more, is a beat, and what follows it closely (its own answer coming back
- * by another way, often) belongs to it. When
- * beats have come at even distances, the next is expected, and so are as many followers as the last
- * one had. Everything here is told the time, and asks nobody. */
+ * longest distance lately or more, is a beat, and what follows it closely (its own answer coming
+ * back by another way, often) belongs to it. When beats have come at even distances, the next is
+ * expected, and so are as many followers as the last one had. Everything here is told the time, and
+ * asks nobody. */
 #ifndef TAILRACE_RHYTHM_H
 #define TAILRACE_RHYTHM_H
 
@@ -30,9 +30,9 @@ static inline void rhythm_open(rhythm *r) {
     *r = (rhythm){.jitter_ns = 2 * BEAT_JITTER_NS, .usual = 1, .odd = 2};
 }
 
-/* A wait has ended with a message, the `passed`th. A beat that is late
- * makes two odd distances and proves nothing; a third means that there is another rhythm now, or
- * none. One that came while nobody waited is missed: the distance to the next is twice as long. */
+/* A wait has ended with a message, the `passed`th. A beat that is late makes two odd distances and
+ * proves nothing; a third means that there is another rhythm now, or none. One that came while
+ * nobody waited is missed: the distance to the next is twice as long. */
 static inline void rhythm_arrived(rhythm *r, uint64_t passed, uint64_t now) {
     uint64_t since = r->last_ns ? now - r->last_ns : 0;
     r->last_ns = now;

@@ -1,0 +1,115 @@
+"""How much a round takes from sources: as much as a millisecond is enough for, and its share."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import tailrace as tr
+from tailrace.graph.wiring import wire
+from tailrace.runtime.core import Core
+from tailrace.runtime.outlet import Item
+from tailrace.sources import unpaced
+from tailrace.testing import VirtualClock
+
+
+def worker(
+    topology: tr.Topology,
+    placement: tuple[int, ...],
+    clock: VirtualClock,
+    send: Callable[[int, int, list[Item]], int] = lambda *_: 1,
+) -> Core:
+    return Core(0, wire(topology.graph), placement, clock, send, lambda *_: None)
+
+
+def polled(core: Core, source: str, before_round: Callable[[], object] = lambda: None) -> list[int]:
+    """What the rounds take from a source, once they have got used to it."""
+    counts = next(i for i in core.instances if source in i.counts).counts[source]
+    taken = []
+    for _ in range(30):
+        before = counts.records_in
+        before_round()
+        assert core.round()
+        taken.append(counts.records_in - before)
+    return taken[-10:]
+
+
+class Blocks(tr.Source):
+    """Has 600 records at a time, as files and sockets have a block."""
+
+    def open(self, *_: Any, **__: Any) -> tr.Reader:
+        return _BlocksReader()
+
+
+class _BlocksReader(tr.Reader):
+    left = 0
+
+    def poll(self, most: int) -> list[int]:
+        records = list(range(min(most, self.left or 600)))
+        self.left = (self.left or 600) - len(records)
+        return records
+
+
+@pytest.mark.parametrize(
+    "cost_ns, least, most", [(0, 1024, 1024), (2_000, 512, 1024), (10**6, 1, 2)]
+)
+def test_a_round_takes_about_a_millisecond_under_load(cost_ns: int, least: int, most: int) -> None:
+    clock = VirtualClock()
+
+    def work(n: int) -> None:
+        clock.now_ns += cost_ns
+
+    topology = tr.Topology()
+    topology.source(unpaced(abs), name="in").sink(work)
+    taken = polled(worker(topology, (0,), clock), "in")
+    assert least <= min(taken) <= max(taken) <= most
+
+
+def test_a_round_is_kept_short_although_the_source_never_gives_all_it_is_asked_for() -> None:
+    clock = VirtualClock()
+    cost_ns = 0
+
+    def work(n: int) -> None:
+        clock.now_ns += cost_ns
+
+    topology = tr.Topology()
+    topology.source(Blocks(), name="in").sink(work)
+    core = worker(topology, (0,), clock)
+    assert max(polled(core, "in")) == 600
+    cost_ns = 10_000
+    assert max(polled(core, "in")) <= 200
+
+
+def test_what_sending_takes_counts_for_the_round() -> None:
+    clock = VirtualClock()
+
+    def send(peer: int, link: int, items: list[Item]) -> int:
+        for _, records in (item for item in items if isinstance(item, tuple)):
+            clock.now_ns += 10_000 * len(records)
+            core.credit(link, core.instances[0].outlets[0].sent + len(records))
+        return 1
+
+    topology = tr.Topology()
+    topology.source(unpaced(abs), name="in").shuffle().sink(abs)
+    core = worker(topology, (0, 1), clock, send)
+    assert max(polled(core, "in")) <= 200
+
+
+def test_a_source_gets_its_share_beside_what_other_workers_send() -> None:
+    clock = VirtualClock()
+
+    def work(n: int) -> None:
+        clock.now_ns += 1000
+
+    topology = tr.Topology()
+    here = topology.source(unpaced(abs), name="here")
+    there = topology.source(unpaced(abs), name="there")
+    here.merge(there).gather().sink(work)
+    core = worker(topology, (0, 1, 0), clock)
+    link = next(link.id for link in core.wiring.links if link.sender == 1)
+
+    def others_send() -> None:
+        core.deliver(link, [(0, list(range(8192)))], clock(), 1)
+
+    taken = polled(core, "here", others_send)
+    assert 64 <= min(taken) <= max(taken) <= 256

@@ -266,13 +266,14 @@ class Core:
     def _adapt(self, polled: int, taken: int, took_ns: int) -> None:
         """Take more from sources when a round was quickly done, and less when it took long.
 
-        What other workers send may be what takes long: a source has its share beside it.
+        What other workers send may be what takes long: a source has its share beside it. A round
+        with one record that took long says nothing: the system may have stopped us.
         """
         appetite, share = self._appetite, taken // _LEAST_SHARE
         if took_ns < _ROUND_NS or appetite < share:
             if polled >= appetite:
                 self._appetite = min(2 * appetite, self.limits.poll_records)
-        elif took_ns > 2 * _ROUND_NS and appetite // 2 >= share:
+        elif took_ns > 2 * _ROUND_NS and polled > 1 and appetite // 2 >= share:
             self._appetite = max(appetite // 2, 1)
 
     def _take(self, instance: Instance) -> int:

@@ -73,9 +73,10 @@ def load(name: str) -> Topology:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from tailrace.view import watch
+    from tailrace.view import prints, watch
 
     topology = load(options.topology)
+    in_place = not prints(topology.graph)
     spark = _spark(options)
     begun_s = time.monotonic()
     job = topology.start(spark, workers=options.workers, scheduler=options.scheduler)
@@ -85,7 +86,7 @@ def _run(options: argparse.Namespace) -> int:
         if job.is_active:
             took_s = time.monotonic() - begun_s
             print(f"{len(job.workers)} workers run after {took_s:.1f} s", file=sys.stderr)
-        watch(job, options.seconds)
+        watch(job, options.seconds, in_place=in_place)
     except KeyboardInterrupt:
         print("stopping: what is under way runs out first", file=sys.stderr)
         code = 130

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -31,6 +33,72 @@ def test_what_cannot_be_loaded_is_said_in_one_line(
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+@pytest.fixture
+def user_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], str]]:
+    """Writes a module of the user's, which commands find; gives its file."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def write(text: str) -> str:
+        file = tmp_path / "users_own.py"
+        file.write_text(text)
+        return str(file)
+
+    yield write
+    sys.modules.pop("users_own", None)
+
+
+@pytest.mark.parametrize("kind", ["RuntimeError", "TypeError", "ValueError", "ModuleNotFoundError"])
+@pytest.mark.parametrize("command", ["run", "explain"])
+def test_what_the_users_function_raises_is_told_with_its_own_traceback(
+    command: str,
+    kind: str,
+    user_module: Callable[[str], str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = user_module(f"def build():\n    inner()\n\ndef inner():\n    raise {kind}('a bug')\n")
+    assert main([command, "users_own:build"]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == f"tailrace: users_own:build() raised {kind}"
+    assert [line for line in lines if line.startswith("  File")] == [
+        f'  File "{file}", line 2, in build',
+        f'  File "{file}", line 5, in inner',
+    ]
+    assert lines[-1] == f"{kind}: a bug"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("1 / 0\n", "ZeroDivisionError"),
+        ("import not_there\n", "ModuleNotFoundError"),
+        ("def build(:\n", "SyntaxError"),
+    ],
+)
+def test_a_module_that_raises_is_told_with_its_own_traceback(
+    text: str,
+    kind: str,
+    user_module: Callable[[str], str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = user_module(text)
+    assert main(["explain", "users_own:build"]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == f"tailrace: importing users_own raised {kind}"
+    (place,) = [line for line in lines if line.startswith("  File")]
+    assert place.startswith(f'  File "{file}", line 1')
+    assert lines[-1].startswith(f"{kind}: ")
+
+
+def test_a_function_that_needs_arguments_is_refused(
+    user_module: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    user_module("def build(x, y=1, *rest, z, **more):\n    pass\n")
+    assert main(["run", "users_own:build"]) == 1
+    error = capsys.readouterr().err
+    assert error == ("tailrace: users_own:build must take no required arguments; it has 'x', 'z'\n")
 
 
 @pytest.fixture

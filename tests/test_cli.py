@@ -136,3 +136,24 @@ def test_explain_asks_the_scheduler_that_is_named(capsys: pytest.CaptureFixture[
     assert "word count: plan of 'consolidate', 5 instances" in capsys.readouterr().out
     assert main([*command, "the best"]) == 1
     assert "no scheduler 'the best'; there are ['auto', 'consolidate'," in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("known_machine")
+def test_an_operator_that_fails_while_it_is_measured_is_told_as_run_does_it(
+    user_module: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = user_module(
+        "import tailrace as tr\n\n"
+        "def half(x):\n    return 6 / x\n\n"
+        "build = tr.Topology('halves')\n"
+        "build.source([3, 2, 0]).map(half, name='half').sink(print)\n"
+    )
+    assert main(["explain", "users_own:build"]) == 1
+    measuring, *lines = capsys.readouterr().err.splitlines()
+    assert measuring.startswith("tailrace: measuring the operators")
+    assert lines[:2] == [
+        "tailrace: operator 'half' failed on 0: ZeroDivisionError('division by zero')",
+        "This was while the operators were measured on a sample.",
+    ]
+    assert f'  File "{file}", line 4, in half' in lines
+    assert lines[-1] == "ZeroDivisionError: division by zero"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tailrace.cli import load, main
+from tailrace.cli import load, main, started
 from tailrace.measure.calibrate import cache_path
 from tailrace.measure.detect import detect
 
@@ -99,6 +99,21 @@ def test_a_function_that_needs_arguments_is_refused(
     assert main(["run", "users_own:build"]) == 1
     error = capsys.readouterr().err
     assert error == ("tailrace: users_own:build must take no required arguments; it has 'x', 'z'\n")
+
+
+@pytest.mark.parametrize("command", [["run", "no:matter"], ["explain", "no:matter"], ["bench"]])
+@pytest.mark.parametrize("workers", [0, -1])
+def test_fewer_workers_than_one_are_refused_before_anything_starts(
+    command: list[str], workers: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command, f"--workers={workers}"]) == 1
+    said = capsys.readouterr().err
+    assert said == f"tailrace: --workers is {workers}; it must be at least 1\n"
+
+
+def test_one_worker_is_not_many() -> None:
+    assert started(1, 1.53) == "1 worker runs after 1.5 s"
+    assert started(2, 1.53) == "2 workers run after 1.5 s"
 
 
 @pytest.fixture

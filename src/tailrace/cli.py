@@ -49,6 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     options = parser.parse_args(arguments)
     try:
+        workers = getattr(options, "workers", None)
+        if workers is not None and workers < 1:
+            raise ValueError(f"--workers is {workers}; it must be at least 1")
         return int(_COMMANDS[options.command](options))
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
@@ -121,7 +124,7 @@ def _run(options: argparse.Namespace) -> int:
         job.await_running()
         if job.is_active:
             took_s = time.monotonic() - begun_s
-            print(f"{len(job.workers)} workers run after {took_s:.1f} s", file=sys.stderr)
+            print(started(len(job.workers), took_s), file=sys.stderr)
         watch(job, options.seconds, in_place=in_place)
     except KeyboardInterrupt:
         print("stopping: what is under way runs out first", file=sys.stderr)
@@ -135,6 +138,12 @@ def _run(options: argparse.Namespace) -> int:
         return 1
     print(summary(job))
     return code
+
+
+def started(workers: int, took_s: float) -> str:
+    """That a job runs, and how long it took to start."""
+    who = "1 worker runs" if workers == 1 else f"{workers} workers run"
+    return f"{who} after {took_s:.1f} s"
 
 
 def summary(job: Any) -> str:

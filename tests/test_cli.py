@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
 from tailrace.cli import load, main, started
 from tailrace.measure.calibrate import cache_path
 from tailrace.measure.detect import detect
+from tailrace.topology import Topology
 
 
 def test_a_topology_is_loaded_by_module_and_name() -> None:
@@ -114,6 +116,27 @@ def test_fewer_workers_than_one_are_refused_before_anything_starts(
 def test_one_worker_is_not_many() -> None:
     assert started(1, 1.53) == "1 worker runs after 1.5 s"
     assert started(2, 1.53) == "2 workers run after 1.5 s"
+
+
+@pytest.mark.parametrize(("sink", "in_place"), [("tr.sinks.console()", False), ("str", True)])
+def test_run_shows_its_view_in_place_only_if_no_sink_prints(
+    sink: str,
+    in_place: bool,
+    user_module: Callable[[str], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    user_module(
+        f"import tailrace as tr\n\nbuild = tr.Topology('t')\nbuild.source([1]).sink({sink})\n"
+    )
+    job = MagicMock(is_active=False)
+    job.exception.return_value = None
+    watch = MagicMock()
+    monkeypatch.setattr("tailrace.cli._spark", lambda options: None)
+    monkeypatch.setattr("tailrace.cli.summary", lambda job: "")
+    monkeypatch.setattr("tailrace.view.watch", watch)
+    monkeypatch.setattr(Topology, "start", lambda *_, **options: job)
+    assert main(["run", "users_own:build"]) == 0
+    watch.assert_called_once_with(job, None, in_place=in_place)
 
 
 @pytest.fixture

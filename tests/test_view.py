@@ -15,7 +15,7 @@ from tailrace.control.protocol import Progress
 from tailrace.graph.wiring import wire
 from tailrace.runtime.guard import Counts
 from tailrace.runtime.histogram import Histogram
-from tailrace.view import render, watch
+from tailrace.view import prints, render, watch
 
 
 def topology() -> tr.Topology:
@@ -86,3 +86,52 @@ def test_time_counts_from_when_the_job_runs(monkeypatch: pytest.MonkeyPatch) -> 
     job = pretended(is_active=True, await_running=await_running, last_progress=summary(0.0, 0))
     watch(job, seconds=3, out=io.StringIO(), sleep=pass_by)
     assert now_s == 163.0
+
+
+class Terminal(io.StringIO):
+    """What is written to a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def watched(*, in_place: bool) -> str:
+    """What a terminal gets of a job that tells its progress five times."""
+    told = iter(range(6))
+
+    class Told(SimpleNamespace):
+        @property
+        def last_progress(self) -> Summary:
+            at_s = next(told)
+            self.is_active = at_s < 5
+            return summary(at_s, 1000 * at_s)
+
+    out = Terminal()
+    job: Any = Told(**vars(pretended(is_active=True, await_running=lambda: None)))
+    watch(job, out=out, sleep=lambda seconds: None, in_place=in_place)
+    return out.getvalue()
+
+
+def test_on_a_terminal_the_view_stays_in_place() -> None:
+    assert watched(in_place=True).count("\x1b[J") == 4
+
+
+def test_beside_a_sink_that_prints_nothing_is_wiped_out() -> None:
+    said = watched(in_place=False)
+    assert "\x1b" not in said
+    first, *lines = said.splitlines()
+    assert first.startswith("a sink prints here: ")
+    assert len(lines) == 2
+    assert all(line.startswith("words: running") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("sink", "expected"),
+    [(tr.sinks.console(), True), (print, True), (str, False), (tr.sinks.call(print), True)],
+)
+def test_sinks_that_print_are_known(sink: Any, expected: bool) -> None:
+    built = tr.Topology("words")
+    words = built.source(["a b"])
+    words.sink(str)
+    words.sink(sink)
+    assert prints(built.graph) is expected

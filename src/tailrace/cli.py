@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import inspect
 import json
 import sys
 import time
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -47,6 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     options = parser.parse_args(arguments)
     try:
+        workers = getattr(options, "workers", None)
+        if workers is not None and workers < 1:
+            raise ValueError(f"--workers is {workers}; it must be at least 1")
         return int(_COMMANDS[options.command](options))
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
@@ -57,25 +62,60 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def load(name: str) -> Topology:
-    """The topology that `module:name` stands for."""
+    """The topology that `module:name` stands for.
+
+    What the user's code raises becomes a RuntimeError with the traceback of that code.
+    """
     module_name, _, attribute = name.partition(":")
     if not module_name or not attribute:
         raise ValueError(f"{name!r} does not name a topology; write it as module:name")
     sys.path.insert(0, str(Path.cwd()))
-    module = importlib.import_module(module_name)
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing and f"{module_name}.".startswith(f"{missing}."):
+            raise
+        raise _raised(f"importing {module_name}", error) from error
     if not hasattr(module, attribute):
         raise ValueError(f"module {module_name!r} has no {attribute!r}")
     found = getattr(module, attribute)
-    found = found() if callable(found) and not isinstance(found, Topology) else found
+    if callable(found):
+        needed = [repr(p.name) for p in inspect.signature(found).parameters.values() if _needed(p)]
+        if needed:
+            raise ValueError(f"{name} must take no required arguments; it has {', '.join(needed)}")
+        try:
+            found = found()
+        except Exception as error:
+            raise _raised(f"{name}()", error) from error
     if not isinstance(found, Topology):
         raise ValueError(f"{name} is a {type(found).__name__}; expected a Topology")
     return found
 
 
+def _needed(parameter: inspect.Parameter) -> bool:
+    many = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    return parameter.default is parameter.empty and not many
+
+
+def _raised(what: str, error: Exception) -> RuntimeError:
+    """What the user's code raised, with its traceback from where that code begins."""
+    begin = error.__traceback__
+    while begin is not None and _is_ours(begin.tb_frame.f_code.co_filename):
+        begin = begin.tb_next
+    text = "".join(traceback.format_exception(type(error), error, begin))
+    return RuntimeError(f"{what} raised {type(error).__name__}\n\n{text.rstrip()}")
+
+
+def _is_ours(file: str) -> bool:
+    return file in (__file__, importlib.__file__) or file.startswith("<frozen importlib")
+
+
 def _run(options: argparse.Namespace) -> int:
-    from tailrace.view import watch
+    from tailrace.view import prints, watch
 
     topology = load(options.topology)
+    in_place = not prints(topology.graph)
     spark = _spark(options)
     begun_s = time.monotonic()
     job = topology.start(spark, workers=options.workers, scheduler=options.scheduler)
@@ -84,8 +124,8 @@ def _run(options: argparse.Namespace) -> int:
         job.await_running()
         if job.is_active:
             took_s = time.monotonic() - begun_s
-            print(f"{len(job.workers)} workers run after {took_s:.1f} s", file=sys.stderr)
-        watch(job, options.seconds)
+            print(started(len(job.workers), took_s), file=sys.stderr)
+        watch(job, options.seconds, in_place=in_place)
     except KeyboardInterrupt:
         print("stopping: what is under way runs out first", file=sys.stderr)
         code = 130
@@ -98,6 +138,12 @@ def _run(options: argparse.Namespace) -> int:
         return 1
     print(summary(job))
     return code
+
+
+def started(workers: int, took_s: float) -> str:
+    """That a job runs, and how long it took to start."""
+    who = "1 worker runs" if workers == 1 else f"{workers} workers run"
+    return f"{who} after {took_s:.1f} s"
 
 
 def summary(job: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +22,7 @@ from tailrace.plan.schedulers import REPLICATING, scheduler
 from tailrace.plan.traffic import Traffic
 from tailrace.plan.traffic_aware import traffic_aware
 from tailrace.runtime.operators import Process
+from tailrace.runtime.step import OperatorFailed
 
 BLIND = ("random", "round robin", "spread")
 """Schedulers that look neither at costs nor at the machine's."""
@@ -143,12 +145,21 @@ def machine_of(machine: Machine | Path | str | None, *, costs: bool = True) -> M
 
 
 def profile_of(profile: Profile | Path | str | None, graph: Graph) -> Profile:
-    """The profile, or what its file says; None: measured on what the sources give."""
+    """The profile, or what its file says; None: measured on what the sources give.
+
+    An operator that fails meanwhile is a RuntimeError, which has the record and the traceback.
+    """
     if profile is None:
         from tailrace.measure.profiler import profile as measure
 
         _say(f"measuring the operators of {graph.name!r}, up to {_SECONDS:.0f} s ...")
-        return measure(graph, seconds=_SECONDS)
+        try:
+            return measure(graph, seconds=_SECONDS)
+        except OperatorFailed as failed:
+            text = "".join(traceback.format_exception(failed.error)).rstrip()
+            raise RuntimeError(
+                f"{failed}\nThis was while the operators were measured on a sample.\n\n{text}"
+            ) from failed
     return profile if isinstance(profile, Profile) else Profile.load(profile)
 
 

@@ -7,7 +7,11 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
+from tailrace.connectors.console import Console
+from tailrace.connectors.memory import Call
 from tailrace.control.progress import Summary
+from tailrace.graph.model import Graph
+from tailrace.runtime.source import SinkLogic
 from tailrace.spark.job import Job
 
 _PERIOD_S = 0.5
@@ -85,17 +89,31 @@ def render(job: Job, now: Summary, before: Summary) -> list[str]:
     return lines
 
 
+def prints(graph: Graph) -> bool:
+    """Whether a sink prints: a console, or the function `print`."""
+    sinks = [o.logic.sink for o in graph.operators if isinstance(o.logic, SinkLogic)]
+    return any(
+        isinstance(sink, Console) or (isinstance(sink, Call) and sink.function is print)
+        for sink in sinks
+    )
+
+
 def watch(
     job: Job,
     seconds: float | None = None,
     out: TextIO = sys.stderr,
     sleep: Callable[[float], object] = time.sleep,
+    *,
+    in_place: bool = True,
 ) -> None:
     """Show the job until it ends or the time is over, which counts from when it runs.
 
-    On a terminal the view stays in place.
+    On a terminal the view stays in place and so wipes out what others print meanwhile, unless
+    `in_place` is false.
     """
-    live = out.isatty()
+    live = out.isatty() and in_place
+    if out.isatty() and not in_place:
+        out.write("a sink prints here: the view is one line now and then, and no table\n")
     job.await_running()
     started = time.monotonic()
     before = job.last_progress

@@ -83,8 +83,19 @@ def test_a_full_link_is_named() -> None:
 
 def test_when_all_keep_up_nothing_limits() -> None:
     told = explain(words(), plan([0, 0, 0, 1]), profile(), MACHINE, external_rate=10.0)
-    assert "expected    10 records/s from the sources, 20 records/s at the sinks" in told
+    assert "expected    10 records/s from the sources, 20 records/s at the sinks\n" in told
     assert "nothing: everything keeps up" in told
+
+
+def test_without_a_rate_of_arrival_the_rates_are_the_most_that_the_plan_sustains() -> None:
+    most = (
+        r"at most [\d,]+ records/s from the sources, .* at the sinks, however fast records arrive"
+    )
+    assert re.search(
+        f"expected    {most}\n", explain(words(), plan([0, 0, 0, 1]), profile(), MACHINE)
+    )
+    drawn = picture(words(), plan([0, 0, 0, 1]), profile(), MACHINE)
+    assert re.search(rf"<p>Expected: {most}\.", drawn)
 
 
 def test_traffic_between_workers_is_listed() -> None:

@@ -144,10 +144,7 @@ def lines(told: Explained) -> Iterator[str]:
         first, *others = wrap(plan.reason, _REASON_CHARACTERS)
         yield f"  why         {first}"
         yield from (f"              {line}" for line in others)
-    yield (
-        f"  expected    {prediction.source_rate:,.0f} records/s from the sources,"
-        f" {prediction.throughput:,.0f} records/s at the sinks"
-    )
+    yield f"  expected    {rates(told)}"
     first, *others = bottleneck_lines(told)
     yield f"  limited by  {first}"
     yield from (f"              {line}" for line in others)
@@ -161,6 +158,17 @@ def lines(told: Explained) -> Iterator[str]:
         yield "how full"
         for use in fullest[:_LINES]:
             yield f"  {use.used:6.1%}  {use_name(told, use)}"
+
+
+def rates(told: Explained) -> str:
+    """What goes in and out: the most that the plan sustains, unless less arrives."""
+    found = told.prediction
+    text = (
+        f"{found.source_rate:,.0f} records/s from the sources,"
+        f" {found.throughput:,.0f} records/s at the sinks"
+    )
+    arrives = found.bottleneck.what == "source"
+    return text if arrives else f"at most {text}, however fast records arrive"
 
 
 def bottleneck_lines(told: Explained) -> list[str]:

@@ -11,7 +11,7 @@ from html import escape
 from math import ceil, hypot, sqrt
 
 from tailrace.graph.model import Graph
-from tailrace.plan.explain import Explained, Group, explained, lines
+from tailrace.plan.explain import Explained, Group, explained, lines, rates
 from tailrace.plan.loads import ExternalRate
 from tailrace.plan.machine import Machine
 from tailrace.plan.plan import Plan
@@ -77,8 +77,7 @@ def picture(
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{title}</title><style>{_STYLE}</style></head><body>\n<h1>{title}</h1>\n"
-        f"<p>{told.prediction.source_rate:,.0f} records/s from the sources,"
-        f" {told.prediction.throughput:,.0f} records/s at the sinks."
+        f"<p>Expected: {rates(told)}."
         " Lines are as wide as the bytes per second they stand for; those that leave a node have"
         " another colour.</p>\n"
         f"{svg(told)}\n<pre>{text}</pre>\n</body></html>\n"

@@ -308,13 +308,15 @@ def _planned(
 def count_workers(
     cluster: Cluster, wiring: Wiring, wanted: int | None, fed: Sequence[str] = ()
 ) -> int:
-    """How many workers there will be: as many as wanted, or as are of use. Raises if too many.
+    """How many workers there will be: as many as wanted, or as are of use. Raises if it cannot be.
 
     They keep their task slots. The DataFrames of the sources `fed` need one to be read at all.
     """
+    if wanted is not None and wanted < 1:
+        raise ValueError(f"{wanted} workers were asked for; there must be at least 1")
     slots = cluster.slots((wanted or wiring.instances) + bool(fed))
     workers = max(1, min(slots - bool(fed), wiring.instances)) if wanted is None else wanted
-    if not 1 <= workers <= slots:
+    if workers > slots:
         raise ValueError(
             f"{workers} workers were asked for; this Spark has {slots} task slots. Ask for fewer,"
             f" or start Spark with more (locally: local[{workers}])"

@@ -1,5 +1,6 @@
 """Building topologies: names, defaults, and what is refused at once."""
 
+import re
 from typing import Any
 
 import pytest
@@ -30,14 +31,25 @@ def test_a_name_that_was_given_twice_is_refused() -> None:
         topology.source([2], name="in")
 
 
-@pytest.mark.parametrize("parallelism", [0, -3])
-def test_parallelism_is_at_least_one(parallelism: int) -> None:
+@pytest.mark.parametrize("parallelism", [0, -3, 1.5, 2.0, "2", True])
+def test_parallelism_is_a_whole_number_of_at_least_one(parallelism: Any) -> None:
     topology = tr.Topology()
-    message = f"parallelism of 'map' is {parallelism}; it must be at least 1"
-    with pytest.raises(tr.TopologyError, match=message):
+    message = f"parallelism of 'map' is {parallelism!r}; it must be a whole number, at least 1"
+    with pytest.raises(tr.TopologyError, match=re.escape(message)):
         topology.source([1]).map(abs, parallelism=parallelism)
     with pytest.raises(tr.TopologyError, match="parallelism of 'in'"):
         topology.source([1], name="in", parallelism=parallelism)
+
+
+def test_a_whole_number_of_another_type_becomes_an_int() -> None:
+    class Three:
+        def __index__(self) -> int:
+            return 3
+
+    topology = tr.Topology()
+    parallelism: Any = Three()
+    topology.source([1], parallelism=parallelism).map(abs).sink(print)
+    assert [operator.parallelism for operator in topology.graph.operators] == [3, 3, 3]
 
 
 def test_parallelism_is_that_of_the_operator_before() -> None:

@@ -1,6 +1,7 @@
 """Building topologies: names, defaults, and what is refused at once."""
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -89,6 +90,44 @@ def test_groupings_say_how(method: str, arguments: list[Any], rule: Rule) -> Non
 def test_an_unknown_error_policy_names_those_there_are() -> None:
     with pytest.raises(tr.TopologyError, match="on_error of 'map' is 'ignore'; it must be one of"):
         tr.Topology().source([1]).map(abs, on_error="ignore")
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (
+            lambda stream: stream.map(str, paralelism=2),
+            "map() has no option 'paralelism'; did you mean 'parallelism'?"
+            " There are name, parallelism, on_error",
+        ),
+        (
+            lambda stream: stream.filter(bool, time=3),
+            "filter() has no option 'time'. There are name, parallelism, on_error",
+        ),
+        (
+            lambda stream: stream.event_time(abs, max_dely_s=1),
+            "event_time() has no option 'max_dely_s'; did you mean 'max_delay_s'?",
+        ),
+        (
+            lambda stream: stream.key_by().fold(max, inital=0),
+            "fold() has no option 'inital'; did you mean 'initial'?",
+        ),
+        (
+            lambda stream: stream.key_by().window(tr.tumbling(1), time="processing").collect(nme=0),
+            "collect() has no option 'nme'; did you mean 'name'?",
+        ),
+        (
+            lambda stream: stream.sink(print, outputs=("main",)),
+            "sink() has no option 'outputs'. There are name, parallelism, on_error",
+        ),
+    ],
+)
+def test_an_unknown_option_is_refused_with_those_there_are(
+    build: Callable[[tr.Stream], object], message: str
+) -> None:
+    topology = tr.Topology()
+    with pytest.raises(TypeError, match=re.escape(message)):
+        build(topology.source([1]))
 
 
 def test_dead_letters_must_be_read() -> None:

@@ -16,6 +16,7 @@ import pytest
 import tailrace as tr
 from tailrace.runtime.core import Limits
 from tailrace.spark.job import Job, JobFailedError
+from tailrace.testing import collect
 
 PATIENCE_S = 60.0
 
@@ -329,6 +330,18 @@ def test_more_workers_than_slots_are_refused_at_once(spark: Any) -> None:
     topology.source([1]).sink(print)
     with pytest.raises(ValueError, match="9 workers were asked for; this Spark has 4 task slots"):
         topology.start(spark, workers=9)
+
+
+def test_a_list_in_this_process_is_refused_as_a_sink(spark: Any) -> None:
+    topology = tr.Topology()
+    stream = topology.source([1])
+    stream.sink(print)
+    collect(stream)
+    message = r"'sink 2' is a sink of tailrace.testing.collect\(\), .* on Spark end the stream in"
+    with pytest.raises(ValueError, match=message):
+        topology.start(spark)
+    with pytest.raises(ValueError, match=message):
+        topology.transform(spark.range(1), "n long", sink="sink")
 
 
 def test_records_larger_than_a_ring_are_named(spark: Any) -> None:

@@ -33,7 +33,7 @@ from tailrace.replanning import Replan, present_plan, replanned
 from tailrace.runtime.core import DEFAULT_LIMITS, Limits
 from tailrace.spark.cluster import Cluster, cluster_of
 from tailrace.spark.feed import Feed, dataframes
-from tailrace.spark.launch import run_workers
+from tailrace.spark.launch import check_sinks, run_workers
 from tailrace.spark.survey import survey
 
 _RECENT = 100
@@ -232,6 +232,7 @@ def start(
     ways = [name for name, value in given.items() if value is not None]
     if len(ways) > 1:
         raise ValueError(f"{' and '.join(ways)} were given; one says who runs where")
+    check_sinks(graph)
     cluster = cluster_of(spark)
     fed = [name for name, _ in dataframes(graph)]
     made: Planned | None = None

@@ -6,8 +6,11 @@ import re
 import threading
 from functools import partial
 
+from tailrace.connectors.memory import Collect
 from tailrace.control.coordinator import Coordinator
 from tailrace.control.protocol import Settings
+from tailrace.graph.model import Graph
+from tailrace.runtime.source import SinkLogic
 from tailrace.spark.cluster import Cluster, work
 
 
@@ -35,6 +38,18 @@ def run_workers(
         cluster.cancel(group)  # only what did not end by itself is left to cancel
 
     threading.Thread(target=watch, name="tailrace-watch", daemon=True).start()
+
+
+def check_sinks(graph: Graph) -> None:
+    """Raise if records would go into a list of this process, which workers cannot reach."""
+    for operator in graph.operators:
+        logic = operator.logic
+        if isinstance(logic, SinkLogic) and isinstance(logic.sink, Collect):
+            raise ValueError(
+                f"{operator.name!r} is a sink of tailrace.testing.collect(), whose list only"
+                " tailrace.testing.run fills; on Spark end the stream in .sink(...) with one of"
+                " tailrace.sinks or a function"
+            )
 
 
 def gist(error: BaseException) -> str:

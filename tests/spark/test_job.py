@@ -332,6 +332,14 @@ def test_more_workers_than_slots_are_refused_at_once(spark: Any) -> None:
         topology.start(spark, workers=9)
 
 
+@pytest.mark.parametrize("options", [{}, {"placement": (0,)}, {"scheduler": "spread"}])
+def test_less_than_one_worker_is_refused(spark: Any, options: dict[str, Any]) -> None:
+    topology = tr.Topology()
+    topology.source([1]).sink(print)
+    with pytest.raises(ValueError, match="workers is 0; it must be at least 1"):
+        topology.start(spark, workers=0, **options)
+
+
 def test_a_list_in_this_process_is_refused_as_a_sink(spark: Any) -> None:
     topology = tr.Topology()
     stream = topology.source([1])

@@ -245,7 +245,7 @@ def start(
         placement, workers = plan.place_of, len(plan.places)
     wiring = wire(graph)
     if placement is not None:
-        workers = workers or max(placement) + 1
+        workers = max(placement) + 1 if workers is None else workers
         if len(placement) != wiring.instances:
             raise ValueError(
                 f"the placement has {len(placement)} instances; the topology has {wiring.instances}"
@@ -309,13 +309,15 @@ def _planned(
 def count_workers(
     cluster: Cluster, wiring: Wiring, wanted: int | None, fed: Sequence[str] = ()
 ) -> int:
-    """How many workers there will be: as many as wanted, or as are of use. Raises if too many.
+    """How many workers there will be: as many as wanted, or as are of use. Raises if it cannot be.
 
     They keep their task slots. The DataFrames of the sources `fed` need one to be read at all.
     """
+    if wanted is not None and wanted < 1:
+        raise ValueError(f"workers is {wanted}; it must be at least 1")
     slots = cluster.slots((wanted or wiring.instances) + bool(fed))
     workers = max(1, min(slots - bool(fed), wiring.instances)) if wanted is None else wanted
-    if not 1 <= workers <= slots:
+    if workers > slots:
         raise ValueError(
             f"{workers} workers were asked for; this Spark has {slots} task slots. Ask for fewer,"
             f" or start Spark with more (locally: local[{workers}])"

@@ -15,6 +15,7 @@ import pytest
 
 import tailrace as tr
 from tailrace.runtime.core import Limits
+from tailrace.spark import launch
 from tailrace.spark.job import Job, JobFailedError
 from tailrace.testing import collect
 
@@ -338,6 +339,28 @@ def test_less_than_one_worker_is_refused(spark: Any, options: dict[str, Any]) ->
     topology.source([1]).sink(print)
     with pytest.raises(ValueError, match="workers is 0; it must be at least 1"):
         topology.start(spark, workers=0, **options)
+
+
+def test_a_job_that_waits_for_task_slots_says_so(
+    spark: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    holder, waiting = tr.Topology("holder"), tr.Topology("waiting")
+    for topology in (holder, waiting):
+        topology.source(Endless(), parallelism=3).sink(lambda _: None)
+    first = holder.start(spark, workers=3)
+    assert first.await_running(PATIENCE_S)
+    monkeypatch.setattr(launch, "_SOON_S", 0.2)
+    second = waiting.start(spark, workers=2)
+    try:
+        while not caplog.messages and second.status == "starting":
+            threading.Event().wait(0.02)
+        (message,) = caplog.messages
+        assert message.startswith("2 of 2 workers of 'waiting' have not started after 0.2 s: other")
+        first.stop(drain=False)
+        assert second.await_running(PATIENCE_S)
+    finally:
+        first.stop(drain=False)
+        second.stop(drain=False)
 
 
 def test_a_list_in_this_process_is_refused_as_a_sink(spark: Any) -> None:

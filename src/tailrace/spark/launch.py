@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 from functools import partial
@@ -13,6 +14,10 @@ from tailrace.graph.model import Graph
 from tailrace.runtime.source import SinkLogic
 from tailrace.spark.cluster import Cluster, work
 
+_LOG = logging.getLogger(__name__)
+_SOON_S = 10.0
+"""When workers should be there, even if Spark has to start Python first."""
+
 
 def run_workers(
     cluster: Cluster, settings: Settings, group: str, description: str, coordinator: Coordinator
@@ -21,6 +26,7 @@ def run_workers(
 
     Spark places and starts them; they find each other through the coordinator. If Spark gives up,
     the coordinator hears of it, and when the coordinator is done the tasks end by themselves.
+    Workers that Spark does not start soon are warned of, once.
     """
 
     def submit() -> None:
@@ -34,6 +40,18 @@ def run_workers(
     threading.Thread(target=submit, name="tailrace-spark-job", daemon=True).start()
 
     def watch() -> None:
+        if not coordinator.started.wait(_SOON_S):
+            missing = settings.workers - len(coordinator.roster.hellos)
+            if missing:
+                _LOG.warning(
+                    "%d of %d workers of %r have not started after %g s: other jobs may hold"
+                    " Spark's task slots. It starts when they end; or stop one, or start Spark"
+                    " with more slots",
+                    missing,
+                    settings.workers,
+                    description,
+                    _SOON_S,
+                )
         coordinator.join()
         cluster.cancel(group)  # only what did not end by itself is left to cancel
 

@@ -9,6 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -342,8 +343,10 @@ def test_less_than_one_worker_is_refused(spark: Any, options: dict[str, Any]) ->
 
 
 def test_a_job_that_waits_for_task_slots_says_so(
-    spark: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    warnings: SimpleQueue[str] = SimpleQueue()
+    monkeypatch.setattr(launch._LOG, "warning", lambda text, *values: warnings.put(text % values))
     holder, waiting = tr.Topology("holder"), tr.Topology("waiting")
     for topology in (holder, waiting):
         topology.source(Endless(), parallelism=3).sink(lambda _: None)
@@ -352,12 +355,11 @@ def test_a_job_that_waits_for_task_slots_says_so(
     monkeypatch.setattr(launch, "_SOON_S", 0.2)
     second = waiting.start(spark, workers=2)
     try:
-        while not caplog.messages and second.status == "starting":
-            threading.Event().wait(0.02)
-        (message,) = caplog.messages
+        message = warnings.get(timeout=PATIENCE_S)
         assert message.startswith("2 of 2 workers of 'waiting' have not started after 0.2 s: other")
         first.stop(drain=False)
         assert second.await_running(PATIENCE_S)
+        assert warnings.empty()
     finally:
         first.stop(drain=False)
         second.stop(drain=False)

@@ -1,5 +1,7 @@
 """Building topologies: names, defaults, and what is refused at once."""
 
+import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -30,14 +32,25 @@ def test_a_name_that_was_given_twice_is_refused() -> None:
         topology.source([2], name="in")
 
 
-@pytest.mark.parametrize("parallelism", [0, -3])
-def test_parallelism_is_at_least_one(parallelism: int) -> None:
+@pytest.mark.parametrize("parallelism", [0, -3, 1.5, 2.0, "2", True])
+def test_parallelism_is_a_whole_number_of_at_least_one(parallelism: Any) -> None:
     topology = tr.Topology()
-    message = f"parallelism of 'map' is {parallelism}; it must be at least 1"
-    with pytest.raises(tr.TopologyError, match=message):
+    message = f"parallelism of 'map' is {parallelism!r}; it must be a whole number, at least 1"
+    with pytest.raises(tr.TopologyError, match=re.escape(message)):
         topology.source([1]).map(abs, parallelism=parallelism)
     with pytest.raises(tr.TopologyError, match="parallelism of 'in'"):
         topology.source([1], name="in", parallelism=parallelism)
+
+
+def test_a_whole_number_of_another_type_becomes_an_int() -> None:
+    class Three:
+        def __index__(self) -> int:
+            return 3
+
+    topology = tr.Topology()
+    parallelism: Any = Three()
+    topology.source([1], parallelism=parallelism).map(abs).sink(print)
+    assert [operator.parallelism for operator in topology.graph.operators] == [3, 3, 3]
 
 
 def test_parallelism_is_that_of_the_operator_before() -> None:
@@ -77,6 +90,44 @@ def test_groupings_say_how(method: str, arguments: list[Any], rule: Rule) -> Non
 def test_an_unknown_error_policy_names_those_there_are() -> None:
     with pytest.raises(tr.TopologyError, match="on_error of 'map' is 'ignore'; it must be one of"):
         tr.Topology().source([1]).map(abs, on_error="ignore")
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (
+            lambda stream: stream.map(str, paralelism=2),
+            "map() has no option 'paralelism'; did you mean 'parallelism'?"
+            " There are name, parallelism, on_error",
+        ),
+        (
+            lambda stream: stream.filter(bool, time=3),
+            "filter() has no option 'time'. There are name, parallelism, on_error",
+        ),
+        (
+            lambda stream: stream.event_time(abs, max_dely_s=1),
+            "event_time() has no option 'max_dely_s'; did you mean 'max_delay_s'?",
+        ),
+        (
+            lambda stream: stream.key_by().fold(max, inital=0),
+            "fold() has no option 'inital'; did you mean 'initial'?",
+        ),
+        (
+            lambda stream: stream.key_by().window(tr.tumbling(1), time="processing").collect(nme=0),
+            "collect() has no option 'nme'; did you mean 'name'?",
+        ),
+        (
+            lambda stream: stream.sink(print, outputs=("main",)),
+            "sink() has no option 'outputs'. There are name, parallelism, on_error",
+        ),
+    ],
+)
+def test_an_unknown_option_is_refused_with_those_there_are(
+    build: Callable[[tr.Stream], object], message: str
+) -> None:
+    topology = tr.Topology()
+    with pytest.raises(TypeError, match=re.escape(message)):
+        build(topology.source([1]))
 
 
 def test_dead_letters_must_be_read() -> None:

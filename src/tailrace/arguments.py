@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
+from collections.abc import Collection
 from typing import Any
 
 from tailrace.graph.model import OnError
@@ -10,6 +12,26 @@ from tailrace.graph.validate import TopologyError
 from tailrace.runtime.event_time import TimeFunction, check_seconds, unread
 from tailrace.runtime.join import JoinKind
 from tailrace.runtime.windows import Session, Sliding
+
+_OPTIONS = ("name", "parallelism", "on_error")
+"""What all operators take."""
+
+
+def check_options(stream: object, method: str, options: Collection[str]) -> None:
+    """Raise a TypeError if what is left of a method's arguments is no option of operators."""
+    unknown = next((option for option in options if option not in _OPTIONS), None)
+    if unknown is None:
+        return
+    parameters = inspect.signature(getattr(stream, method)).parameters.values()
+    own = [
+        one.name
+        for one in parameters
+        if one.kind is one.KEYWORD_ONLY or one.default is not one.empty
+    ]
+    there = [*own, *_OPTIONS]
+    close = difflib.get_close_matches(unknown, there, 1)
+    meant = f"; did you mean {close[0]!r}?" if close else "."
+    raise TypeError(f"{method}() has no option {unknown!r}{meant} There are {', '.join(there)}")
 
 
 def error_policy(name: str, on_error: str) -> OnError:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from tailrace.graph.model import DEAD_LETTERS, Grouping, OnError, Operator, Rule, Stream
-from tailrace.graph.validate import TopologyError, check_ships
+from tailrace.graph.validate import TopologyError, check_ships, whole_parallelism
 
 End = tuple[str, str]
 """Where a stream begins: an operator, and which of its outputs."""
@@ -39,13 +39,12 @@ class Draft:
         Without a grouping, records stay in their instance if there are as many before as behind,
         and are shuffled otherwise.
         """
-        name, parallelism = operator.name, operator.parallelism
+        name = operator.name
         if name in self.operators:
             raise TopologyError(
                 f"there is an operator {name!r} already; give each a name of its own"
             )
-        if parallelism < 1:
-            raise TopologyError(f"parallelism of {name!r} is {parallelism}; it must be at least 1")
+        parallelism = whole_parallelism(name, operator.parallelism)
         streams = []
         for port, (ends, grouping) in enumerate(inputs):
             if grouping is not None and grouping.function is not None:
@@ -54,7 +53,7 @@ class Draft:
                 same = self.operators[source].parallelism == parallelism
                 default = Grouping(Rule.FORWARD if same else Rule.SHUFFLE)
                 streams.append(Stream(source, name, grouping or default, output, port))
-        self.operators[name] = operator
+        self.operators[name] = replace(operator, parallelism=parallelism)
         self.streams += streams
         if operator.on_error is OnError.DEAD_LETTER:
             self.add_output(name, DEAD_LETTERS)

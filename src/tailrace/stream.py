@@ -48,21 +48,21 @@ class Stream:
 
     def map(self, function: Callable[[Record], Record], **options: Any) -> Stream:
         """One result for each record."""
-        return self._then("map", operators.Map(function), function, **options)
+        return self._then("map", operators.Map(function), function, options)
 
     def flat_map(self, function: Callable[[Record], Iterable[Record]], **options: Any) -> Stream:
         """Any number of results for each record."""
-        return self._then("flat_map", operators.FlatMap(function), function, **options)
+        return self._then("flat_map", operators.FlatMap(function), function, options)
 
     def filter(self, function: Callable[[Record], object], **options: Any) -> Stream:
         """The records for which the function says yes."""
         logic = operators.Filter(function)
-        return self._then("filter", logic, function, time=self._time, **options)
+        return self._then("filter", logic, function, options, time=self._time)
 
     def process(self, operator: operators.Operator, **options: Any) -> Stream:
         """An operator object of your own."""
         logic = operators.Process(operator, self._key, self._keyed)
-        return self._then("process", logic, operator, **options)
+        return self._then("process", logic, operator, options)
 
     def split(
         self, function: Callable[[Record], str], names: Iterable[str], **options: Any
@@ -70,7 +70,7 @@ class Stream:
         """Side streams: each record goes into the one that the function names."""
         outputs = tuple(names)
         stream = self._then(
-            "split", operators.Split(function, outputs), function, outputs=outputs, **options
+            "split", operators.Split(function, outputs), function, options, outputs=outputs
         )
         operator = stream._ends[0][0]
         return {name: Stream(self._draft, [(operator, name)], time=self._time) for name in outputs}
@@ -96,7 +96,7 @@ class Stream:
         """
         arguments.check_async_map(function, concurrency, timeout_s)
         logic = AsyncMap(function, concurrency, ordered, timeout_s)
-        return self._then("async_map", logic, function, **options)
+        return self._then("async_map", logic, function, options)
 
     def map_arrow(
         self, function: Callable[[Any], Any], *, schema: Any = None, **options: Any
@@ -113,7 +113,7 @@ class Stream:
         those at fault are treated by `on_error`.
         """
         arguments.check_schema(schema)
-        return self._then("map_arrow", ArrowMap(function, schema), function, **options)
+        return self._then("map_arrow", ArrowMap(function, schema), function, options)
 
     def event_time(
         self,
@@ -136,6 +136,7 @@ class Stream:
         `merge`, groupings). After operators that change them, call this again to say how to read
         the new ones; without `max_delay_s` the time that was declared before goes on.
         """
+        arguments.check_options(self, "event_time", options)
         if max_delay_s is None:
             if self._time is None:
                 raise TopologyError(
@@ -150,7 +151,7 @@ class Stream:
         if idle_s is not None:
             check_seconds("idle_s of event_time", idle_s)
         logic = EventTime(time, max_delay_s, idle_s)
-        return self._then("event_time", logic, time, time=time, **options)
+        return self._then("event_time", logic, time, options, time=time)
 
     def side(self, name: str) -> Stream:
         """Another output of the operator before: what it emits with `stream=name`."""
@@ -184,7 +185,7 @@ class Stream:
             from tailrace.connectors.memory import Call
 
             sink = Call(sink)
-        self._then("sink", SinkLogic(sink), sink, outputs=(), **options)
+        self._then("sink", SinkLogic(sink), sink, options, outputs=())
 
     # ---- groupings ----
 
@@ -241,20 +242,19 @@ class Stream:
         kind: str,
         logic: Any,
         shipped: Any,
+        options: dict[str, Any],
         *,
-        name: str | None = None,
-        parallelism: int | None = None,
-        on_error: str = "fail",
         outputs: tuple[str, ...] = (MAIN,),
         time: TimeFunction | None = None,
         right: Stream | None = None,
     ) -> Stream:
+        arguments.check_options(self, kind, options)
         draft = self._draft
         inputs = [self] if right is None else [self, right]
-        name = name or draft.free_name(kind)
-        policy = arguments.error_policy(name, on_error)
+        name = options.get("name") or draft.free_name(kind)
+        policy = arguments.error_policy(name, options.get("on_error", "fail"))
         check_ships(f"the function of {name!r}", shipped)
-        if parallelism is None:
+        if (parallelism := options.get("parallelism")) is None:
             before = [operator for stream in inputs for operator, _ in stream._ends]
             parallelism = max(draft.operators[operator].parallelism for operator in before)
         node = Node(name, logic, parallelism, ports=len(inputs), outputs=outputs, on_error=policy)
@@ -271,13 +271,13 @@ class KeyedStream(Stream):
         self, function: Callable[[Any, Record], Any], *, initial: Any = None, **options: Any
     ) -> Stream:
         """`state = function(state, record)` per key; (key, state) for each record."""
-        return self._then("scan", operators.Scan(self._key, function, initial), function, **options)
+        return self._then("scan", operators.Scan(self._key, function, initial), function, options)
 
     def fold(
         self, function: Callable[[Any, Record], Any], *, initial: Any = None, **options: Any
     ) -> Stream:
         """Like `scan`, but (key, state) only once per key, when the input ends."""
-        return self._then("fold", operators.Fold(self._key, function, initial), function, **options)
+        return self._then("fold", operators.Fold(self._key, function, initial), function, options)
 
     def window(
         self, window: Window, *, time: str = "event", lateness_s: float = 0.0
@@ -342,7 +342,7 @@ class KeyedStream(Stream):
             arguments.time_function("a join (right side)", time, right._time),
         )
         logic = Join((self._key, right._key), times_of, within_s, function, kind)
-        return self._then("join", logic, function, outputs=(MAIN, LATE), right=right, **options)
+        return self._then("join", logic, function, options, outputs=(MAIN, LATE), right=right)
 
 
 def _unread_of(inputs: list[Stream]) -> TimeFunction | None:

@@ -60,7 +60,7 @@ class Report:
 
 
 def collect(stream: Stream) -> list[Record]:
-    """End a stream in a list, which `run` fills."""
+    """End a stream in a list, which `run` fills. Such a topology is not for Spark."""
     sink = Collect()
     stream.sink(sink)
     return sink.records

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from operator import add, attrgetter
 from typing import TYPE_CHECKING, Any
 
+from tailrace.arguments import check_options
 from tailrace.graph.model import MAIN, Record
 from tailrace.graph.validate import TopologyError, check_ships
 from tailrace.runtime.event_time import LATE, TimeFunction
@@ -46,22 +47,26 @@ class WindowedStream:
         The function must not change `initial` in place (nor, with lateness, any state). Sessions
         also need `merge(state, state)`, for when a record makes two of them one.
         """
+        check_options(self, "aggregate", options)
         if merge is None and isinstance(self._window, Session):
             raise TopologyError(
                 "sessions may grow together: give aggregate() also merge=, a function of two states"
             )
         if merge is not None:
             check_ships("the merge function of a window", merge)
-        return self._then(function, initial, merge, None, **options)
+        return self._then(function, initial, merge, None, options)
 
     def collect(self, **options: Any) -> Stream:
         """All records of the window as a list, in the order in which they came.
 
         When sessions grow together, the records of the earlier one come first.
         """
-        return self._then(append, None, add, list, **options)
+        check_options(self, "collect", options)
+        return self._then(append, None, add, list, options)
 
-    def _then(self, function: Any, initial: Any, merge: Any, copy: Any, **options: Any) -> Stream:
+    def _then(
+        self, function: Any, initial: Any, merge: Any, copy: Any, options: dict[str, Any]
+    ) -> Stream:
         stream = self._stream
         logic = Windowed(
             self._window,
@@ -74,4 +79,4 @@ class WindowedStream:
             copy,
         )
         time = None if self._time_of is None else attrgetter("end")
-        return stream._then("window", logic, function, outputs=(MAIN, LATE), time=time, **options)
+        return stream._then("window", logic, function, options, outputs=(MAIN, LATE), time=time)

@@ -43,7 +43,7 @@ def test_operators_of_one_name_are_counted() -> None:
 
 @pytest.mark.parametrize("parallelism", [0, -1])
 def test_parallelism_is_at_least_one(parallelism: int) -> None:
-    message = f"parallelism of 'split' is {parallelism}; it must be at least 1"
+    message = f"parallelism of 'split' is {parallelism}; it must be a whole number, at least 1"
     with pytest.raises(TopologyError, match=message):
         validate(graph(source(), Operator("split", None, parallelism)))
 

@@ -55,7 +55,7 @@ class _ListenerStep(Step):
 
 
 def listen(stream: tr.Stream, heard: Heard, **options: Any) -> tr.Stream:
-    return stream._then("listen", Listener(heard), None, **options)
+    return stream._then("listen", Listener(heard), None, options)
 
 
 def receiver(senders: int, heard: Heard) -> tuple[Core, list[tuple[int, list[Item]]]]:

@@ -73,8 +73,12 @@ def main(out: Path) -> None:
         "explained": job.explain().splitlines(),
         "transformed": sorted([row["key"], row["total"]] for row in rows),
     }
-    print(json.dumps(found))
     spark.stop()
+    try:
+        topology.start(spark)
+    except ValueError as error:
+        found["after its end"] = str(error)
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

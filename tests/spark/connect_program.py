@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -53,9 +54,9 @@ def fed(spark: Any) -> int:
     return job.last_progress.delivered
 
 
-def other_master() -> str:
+def refusal(attempt: Callable[[], object]) -> str:
     try:
-        find_spark("local[9]")
+        attempt()
     except ValueError as error:
         return str(error)
     return "it was not refused"
@@ -83,14 +84,15 @@ def main(out: Path) -> None:
         "stopped": stop(spark),
         "fed": fed(spark),
         "found": find_spark() is spark,
-        "other master": other_master(),
+        "other master": refusal(lambda: find_spark("local[9]")),
         "bench master": measure(spark, 0.1, 200, workers=2)["master"],
         "transformed": sorted(row["n"] for row in squares.collect()),
         "shown": len(squares.take(3)),
         "explained": topology.explain(spark).splitlines(),
     }
-    print(json.dumps(found))
     spark.stop()
+    found["after its end"] = refusal(lambda: topology.start(spark))
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -9,13 +9,16 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
 
 import tailrace as tr
 from tailrace.runtime.core import Limits
+from tailrace.spark import launch
 from tailrace.spark.job import Job, JobFailedError
+from tailrace.testing import collect
 
 PATIENCE_S = 60.0
 
@@ -331,6 +334,49 @@ def test_more_workers_than_slots_or_none_are_refused_at_once(spark: Any) -> None
         topology.start(spark, workers=9)
     with pytest.raises(ValueError, match="0 workers were asked for; there must be at least 1"):
         topology.start(spark, workers=0)
+
+
+@pytest.mark.parametrize("options", [{}, {"placement": (0,)}, {"scheduler": "spread"}])
+def test_less_than_one_worker_is_refused(spark: Any, options: dict[str, Any]) -> None:
+    topology = tr.Topology()
+    topology.source([1]).sink(print)
+    with pytest.raises(ValueError, match="workers is 0; it must be at least 1"):
+        topology.start(spark, workers=0, **options)
+
+
+def test_a_job_that_waits_for_task_slots_says_so(
+    spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warnings: SimpleQueue[str] = SimpleQueue()
+    monkeypatch.setattr(launch._LOG, "warning", lambda text, *values: warnings.put(text % values))
+    holder, waiting = tr.Topology("holder"), tr.Topology("waiting")
+    for topology in (holder, waiting):
+        topology.source(Endless(), parallelism=3).sink(lambda _: None)
+    first = holder.start(spark, workers=3)
+    assert first.await_running(PATIENCE_S)
+    monkeypatch.setattr(launch, "_SOON_S", 0.2)
+    second = waiting.start(spark, workers=2)
+    try:
+        message = warnings.get(timeout=PATIENCE_S)
+        assert message.startswith("2 of 2 workers of 'waiting' have not started after 0.2 s: other")
+        first.stop(drain=False)
+        assert second.await_running(PATIENCE_S)
+        assert warnings.empty()
+    finally:
+        first.stop(drain=False)
+        second.stop(drain=False)
+
+
+def test_a_list_in_this_process_is_refused_as_a_sink(spark: Any) -> None:
+    topology = tr.Topology()
+    stream = topology.source([1])
+    stream.sink(print)
+    collect(stream)
+    message = r"'sink 2' is a sink of tailrace.testing.collect\(\), .* on Spark end the stream in"
+    with pytest.raises(ValueError, match=message):
+        topology.start(spark)
+    with pytest.raises(ValueError, match=message):
+        topology.transform(spark.range(1), "n long", sink="sink")
 
 
 def test_records_larger_than_a_ring_are_named(spark: Any) -> None:

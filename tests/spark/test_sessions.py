@@ -54,6 +54,7 @@ def test_a_connect_session_runs_jobs_and_transforms(tmp_path: Path) -> None:
     assert found["transformed"] == [n * n for n in range(100)]
     assert found["shown"] == 3
     assert "worker 1" in found["explained"]
+    assert found["after its end"].startswith("the Spark session has been stopped; make a new one")
 
 
 @pytest.fixture
@@ -79,3 +80,4 @@ def test_two_executors_use_rings_within_and_tcp_between(tmp_path: Path, spark_ho
     workers = [line for line in found["explained"] if line.startswith("worker")]
     assert len(workers) == 4
     assert all("ring to " in line and "tcp to " in line for line in workers)
+    assert found["after its end"].startswith("the Spark session has been stopped; make a new one")

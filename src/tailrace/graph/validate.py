@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from typing import Any
+from operator import index
+from typing import Any, SupportsIndex
 
 from tailrace.graph.model import DEAD_LETTERS, Graph, OnError, Rule
 
@@ -23,10 +24,7 @@ def validate(graph: Graph) -> None:
                 f"{count} operators are named {name!r}; give each a name of its own"
             )
     for operator in graph.operators:
-        if operator.parallelism < 1:
-            raise TopologyError(
-                f"parallelism of {operator.name!r} is {operator.parallelism}; it must be at least 1"
-            )
+        whole_parallelism(operator.name, operator.parallelism)
     if not any(operator.is_source for operator in graph.operators):
         raise TopologyError(f"topology {graph.name!r} has no source; start it with .source(...)")
     _check_streams(graph)
@@ -103,6 +101,19 @@ def _cycle(waiting: dict[str, set[str]]) -> list[str]:
         if before in path:
             return [before, *reversed(path[path.index(before) :])]
         path.append(before)
+
+
+def whole_parallelism(name: str, parallelism: SupportsIndex) -> int:
+    """The parallelism of the operator with this name as an int; raises if it cannot be one."""
+    try:
+        number = 0 if isinstance(parallelism, bool) else index(parallelism)
+    except TypeError:
+        number = 0
+    if number < 1:
+        raise TopologyError(
+            f"parallelism of {name!r} is {parallelism!r}; it must be a whole number, at least 1"
+        )
+    return number
 
 
 def check_ships(what: str, thing: Any) -> None:

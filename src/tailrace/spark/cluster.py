@@ -44,10 +44,11 @@ class Cluster(Protocol):
 
 
 def cluster_of(spark: Any) -> Cluster:
-    """The session's cluster."""
-    if type(spark).__module__.startswith("pyspark.sql.connect"):
-        return Connect(spark)
-    return Classic(spark)
+    """The session's cluster; raises if the session has been stopped."""
+    connect = type(spark).__module__.startswith("pyspark.sql.connect")
+    if spark.is_stopped if connect else spark.sparkContext._jsc is None:
+        raise ValueError("the Spark session has been stopped; make a new one and use that")
+    return Connect(spark) if connect else Classic(spark)
 
 
 class Classic:

@@ -33,7 +33,7 @@ from tailrace.replanning import Replan, present_plan, replanned
 from tailrace.runtime.core import DEFAULT_LIMITS, Limits
 from tailrace.spark.cluster import Cluster, cluster_of
 from tailrace.spark.feed import Feed, dataframes
-from tailrace.spark.launch import run_workers
+from tailrace.spark.launch import check_sinks, run_workers
 from tailrace.spark.survey import survey
 
 _RECENT = 100
@@ -232,6 +232,7 @@ def start(
     ways = [name for name, value in given.items() if value is not None]
     if len(ways) > 1:
         raise ValueError(f"{' and '.join(ways)} were given; one says who runs where")
+    check_sinks(graph)
     cluster = cluster_of(spark)
     fed = [name for name, _ in dataframes(graph)]
     made: Planned | None = None
@@ -244,7 +245,7 @@ def start(
         placement, workers = plan.place_of, len(plan.places)
     wiring = wire(graph)
     if placement is not None:
-        workers = workers or max(placement) + 1
+        workers = max(placement) + 1 if workers is None else workers
         if len(placement) != wiring.instances:
             raise ValueError(
                 f"the placement has {len(placement)} instances; the topology has {wiring.instances}"
@@ -313,7 +314,7 @@ def count_workers(
     They keep their task slots. The DataFrames of the sources `fed` need one to be read at all.
     """
     if wanted is not None and wanted < 1:
-        raise ValueError(f"{wanted} workers were asked for; there must be at least 1")
+        raise ValueError(f"workers is {wanted}; it must be at least 1")
     slots = cluster.slots((wanted or wiring.instances) + bool(fed))
     workers = max(1, min(slots - bool(fed), wiring.instances)) if wanted is None else wanted
     if workers > slots:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 from functools import partial
 
+from tailrace.connectors.memory import Collect
 from tailrace.control.coordinator import Coordinator
 from tailrace.control.protocol import Settings
+from tailrace.graph.model import Graph
+from tailrace.runtime.source import SinkLogic
 from tailrace.spark.cluster import Cluster, work
+
+_LOG = logging.getLogger(__name__)
+_SOON_S = 10.0
+"""When workers should be there, even if Spark has to start Python first."""
 
 
 def run_workers(
@@ -18,6 +26,7 @@ def run_workers(
 
     Spark places and starts them; they find each other through the coordinator. If Spark gives up,
     the coordinator hears of it, and when the coordinator is done the tasks end by themselves.
+    Workers that Spark does not start soon are warned of, once.
     """
 
     def submit() -> None:
@@ -31,10 +40,34 @@ def run_workers(
     threading.Thread(target=submit, name="tailrace-spark-job", daemon=True).start()
 
     def watch() -> None:
+        if not coordinator.started.wait(_SOON_S):
+            missing = settings.workers - len(coordinator.roster.hellos)
+            if missing:
+                _LOG.warning(
+                    "%d of %d workers of %r have not started after %g s: other jobs may hold"
+                    " Spark's task slots. It starts when they end; or stop one, or start Spark"
+                    " with more slots",
+                    missing,
+                    settings.workers,
+                    description,
+                    _SOON_S,
+                )
         coordinator.join()
         cluster.cancel(group)  # only what did not end by itself is left to cancel
 
     threading.Thread(target=watch, name="tailrace-watch", daemon=True).start()
+
+
+def check_sinks(graph: Graph) -> None:
+    """Raise if records would go into a list of this process, which workers cannot reach."""
+    for operator in graph.operators:
+        logic = operator.logic
+        if isinstance(logic, SinkLogic) and isinstance(logic.sink, Collect):
+            raise ValueError(
+                f"{operator.name!r} is a sink of tailrace.testing.collect(), whose list only"
+                " tailrace.testing.run fills; on Spark end the stream in .sink(...) with one of"
+                " tailrace.sinks or a function"
+            )
 
 
 def gist(error: BaseException) -> str:

@@ -27,6 +27,7 @@ from tailrace.runtime.core import DEFAULT_LIMITS, Limits
 from tailrace.runtime.source import SourceLogic
 from tailrace.spark.cluster import cluster_of
 from tailrace.spark.job import count_workers
+from tailrace.spark.launch import check_sinks
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ def transform(
 
     from tailrace.spark.partition import INSTANCE
 
+    check_sinks(graph)
     source, sink = ends(graph, source, sink)
     graph = cut(graph, source, sink)
     validate(graph)

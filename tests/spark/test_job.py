@@ -332,7 +332,7 @@ def test_more_workers_than_slots_or_none_are_refused_at_once(spark: Any) -> None
     topology.source([1]).sink(print)
     with pytest.raises(ValueError, match="9 workers were asked for; this Spark has 4 task slots"):
         topology.start(spark, workers=9)
-    with pytest.raises(ValueError, match="0 workers were asked for; there must be at least 1"):
+    with pytest.raises(ValueError, match="workers is 0; it must be at least 1"):
         topology.start(spark, workers=0)
 
 

@@ -327,13 +327,11 @@ def test_a_task_that_fails_before_it_is_a_worker_is_told_as_spark_tells_it(spark
         job.await_termination(PATIENCE_S)
 
 
-def test_more_workers_than_slots_or_none_are_refused_at_once(spark: Any) -> None:
+def test_more_workers_than_slots_are_refused_at_once(spark: Any) -> None:
     topology = tr.Topology()
     topology.source([1]).sink(print)
     with pytest.raises(ValueError, match="9 workers were asked for; this Spark has 4 task slots"):
         topology.start(spark, workers=9)
-    with pytest.raises(ValueError, match="workers is 0; it must be at least 1"):
-        topology.start(spark, workers=0)
 
 
 @pytest.mark.parametrize("options", [{}, {"placement": (0,)}, {"scheduler": "spread"}])

@@ -33,5 +33,6 @@ setup(
         ],
         compiler_directives={"language_level": 3, "boundscheck": False, "wraparound": False},
         build_dir="build/cython",
+        quiet=True,
     )
 )

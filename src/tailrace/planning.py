@@ -138,9 +138,11 @@ def machine_of(machine: Machine | Path | str | None, *, costs: bool = True) -> M
 
         if not costs:
             return detect()
-        if kept_machine(cache_path()) is None:
+        kept = kept_machine(cache_path())
+        if kept is None:
             _say(f"measuring this machine, once (kept in {cache_path()}) ...")
-        return this_machine()
+            kept = this_machine(fresh=True)
+        return kept
     return machine if isinstance(machine, Machine) else Machine.load(machine)
 
 

@@ -44,7 +44,7 @@ from typing import TYPE_CHECKING, Any
 from engine_peers.handmade import VARIANTS, Pair, Variant
 from engine_peers.report import document, headline, table
 from engine_peers.results import Results
-from harness.frame import Benchmark, Options, background_percent, main
+from harness.frame import Benchmark, Options, main
 
 if TYPE_CHECKING:
     from engine_peers.on_tailrace import OnSpark
@@ -85,8 +85,7 @@ class Run(Benchmark):
     def measure(self) -> None:
         """Do all of the plan, or as much as there is time for."""
         results, plan = self.results, self._plan
-        results.background_cpu_percent = background_percent()
-        self.warn_of_noise(results.background_cpu_percent)
+        results.background_cpu_percent = self.background_percent()
         self.say("starting Spark")
         from engine_peers.on_tailrace import OnSpark
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from harness.frame import Benchmark, Options, background_percent, machine, main
+from harness.frame import Benchmark, Options, machine, main
 from harness.spread import Spread, limits, middle, rounded
 from tailrace.bench import WORKLOADS
 from tailrace.control.protocol import Settings
@@ -97,8 +97,7 @@ class Run(Benchmark):
 
     def measure(self) -> None:
         """All ways in turns; who is first changes from round to round."""
-        self._background_percent = background_percent()
-        self.warn_of_noise(self._background_percent)
+        self._background_percent = self.background_percent()
         self.say("starting Spark")
         spark = local_spark(2)
         self.ends.callback(spark.stop)

@@ -43,7 +43,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.frame import Benchmark, Options, background_percent, main
+from harness.frame import Benchmark, Options, main
 from harness.process import PeerError
 from peer_systems.contestants import Contestant, contestants
 from peer_systems.feed import Order
@@ -88,8 +88,7 @@ class Run(Benchmark):
     def measure(self) -> None:
         """All rounds."""
         results = self._results
-        results.background_cpu_percent = background_percent()
-        self.warn_of_noise(results.background_cpu_percent)
+        results.background_cpu_percent = self.background_percent()
         for system in self._systems:
             self.say(f"{system.label}: starting")
             self.ends.callback(system.end)

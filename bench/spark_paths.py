@@ -35,7 +35,7 @@ import pyarrow.parquet as pq
 
 import tailrace as tr
 from engine_peers.workloads import percentiles
-from harness.frame import Benchmark, Options, background_percent, machine, main
+from harness.frame import Benchmark, Options, machine, main
 from harness.spread import Spread, limits, middle, rounded, short
 from tailrace.spark.job import Job
 from tailrace.spark.session import local_spark
@@ -238,8 +238,7 @@ class Run(Benchmark):
     def measure(self) -> None:
         """All rounds."""
         plan = self._plan
-        self._background_percent = background_percent()
-        self.warn_of_noise(self._background_percent)
+        self._background_percent = self.background_percent()
         self.say("starting Spark")
         spark = local_spark(4)
         self.ends.callback(spark.stop)

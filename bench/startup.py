@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.frame import Benchmark, Options, background_percent, machine, main
+from harness.frame import Benchmark, Options, machine, main
 from harness.process import Peer, hear
 from harness.spread import Spread, middle, rounded
 
@@ -51,8 +51,7 @@ class Run(Benchmark):
 
     def measure(self) -> None:
         """All rounds."""
-        self._background_percent = background_percent()
-        self.warn_of_noise(self._background_percent)
+        self._background_percent = self.background_percent()
         filled, empty = self.folder / "filled", self.folder / "empty"
         self.say("making an archive of the JVM's classes")
         self._fill(filled)

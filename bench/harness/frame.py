@@ -59,6 +59,12 @@ class Benchmark(ABC):
         """Show progress."""
         print(f"[{self.elapsed_s():5.1f} s] {text}", file=sys.stderr, flush=True)
 
+    def background_percent(self) -> float:
+        """What others use of this machine, also said if it is much; before anything of ours."""
+        percent = background_percent()
+        self.warn_of_noise(percent)
+        return percent
+
     def warn_of_noise(self, background_percent: float) -> None:
         """Say so if other programs use the machine."""
         if background_percent > NOISY_PERCENT:

@@ -33,7 +33,7 @@ def test_a_system_that_fails_is_ended_at_once_and_not_asked_again(
 ) -> None:
     broken = Broken()
     monkeypatch.setattr(peers, "contestants", lambda: [broken])
-    monkeypatch.setattr(peers, "background_percent", lambda: 0.0)
+    monkeypatch.setattr(peers.Run, "background_percent", lambda run: 0.0)
     run = peers.Run(Options(True, 1, tmp_path), tmp_path, 0.0)
     run.measure()
     assert broken.ended == 1

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from tailrace.runtime.hot import note
+from tailrace.runtime.hot import SUB_BITS, note
 
-_SUB_BITS = 5  # 32 buckets per power of two, as `note` makes them
-_SUB = 1 << _SUB_BITS
+_SUB = 1 << SUB_BITS
 
 
 def _middle_ns(bucket: int) -> float:
     if bucket < 2 * _SUB:
         return bucket
-    shift = (bucket >> _SUB_BITS) - 1
+    shift = (bucket >> SUB_BITS) - 1
     low = ((bucket & (_SUB - 1)) + _SUB) << shift
     return low + (1 << shift) / 2
 

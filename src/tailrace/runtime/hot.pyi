@@ -1,6 +1,8 @@
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any
 
+SUB_BITS: int
+
 def note(counts: dict[int, int], value_ns: int, count: int) -> int: ...
 def deal_by_key(
     records: Iterator[Any],

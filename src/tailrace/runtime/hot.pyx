@@ -12,8 +12,8 @@ cdef extern from *:
     int __builtin_clzll(unsigned long long) noexcept
 
 
-cdef enum:
-    SUB_BITS = 5  # 32 buckets per power of two
+cpdef enum:
+    SUB_BITS = 5  # of histograms: 32 buckets per power of two
 
 
 cpdef int note(counts, int64_t value_ns, int64_t count) except -1:

@@ -69,7 +69,7 @@ cdef inline PyObject *_find(PyObject **pair, const char *at, Py_ssize_t size) no
     return NULL
 
 
-cdef inline void _keep(PyObject **pair, object text):
+cdef inline void _keep(PyObject **pair, object text) noexcept:
     cdef PyObject *oldest = pair[1]
     pair[1] = pair[0]
     pair[0] = <PyObject *>text

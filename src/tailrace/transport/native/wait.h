@@ -18,7 +18,7 @@
 #include "reader.h"
 #include "rhythm.h"
 
-#define SPIN_MAX_NS 200000u
+#define SPIN_MAX_NS BEAT_SILENCE_NS /* what comes closer than a beat is spun for */
 #define SPIN_LOOK_AT_LOAD_NS 10000000u
 #define CORE_WAKES_NS 100000u
 #define CALM_FROM_PPM 30000u

@@ -58,12 +58,13 @@ def profile(
     due; operators really run, whatever they do. Sinks do nothing, and cost as much, unless
     `run_sinks`.
 
-    Times are CPU time per record in the batches that the engine makes under load, its own work for
-    a step included, when the first quarter of the sample has filled states and warmed caches. The
-    median counts, unless another percentile is chosen by `Profile.at`. Percentiles are over
-    stretches of about a thousand records, so that work that comes now and then, when a window
-    closes, is in the median, and what others do on this machine is not. They are for one speed of
-    the core, as found at the beginning, however much it changes meanwhile (`yardstick`).
+    Times are CPU time per record in batches of 256 from a source, about what the engine makes under
+    load, its own work for a step included, when the first quarter of the sample has filled states
+    and warmed caches. The median counts, unless another percentile is chosen by `Profile.at`.
+    Percentiles are over stretches of about a thousand records, so that work that comes now and
+    then, when a window closes, is in the median, and what others do on this machine is not. They
+    are for one speed of the core, as found at the beginning, however much it changes meanwhile
+    (`yardstick`).
     """
     graph = topology if isinstance(topology, Graph) else topology.graph
     into = {o.name: _numbers(graph, graph.into(o.name)) for o in graph.operators}

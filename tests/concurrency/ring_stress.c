@@ -563,6 +563,34 @@ static void even_messages(void) {
           "a quick rhythm is for the plain spin");
 }
 
+/* Sleeps for a beat end later than they should. Acceptable: the sleeper learns to get up so much
+ * earlier, within bounds; less early again when that is not needed; a single long one changes next
+ * to nothing, and one that a message ended early nothing at all. */
+static void late_risers(void) {
+    enum { MS = 1000000, US = 1000 };
+    rhythm r;
+    uint64_t from, until, passed = 0, at = UINT64_C(5000) * MS;
+    rhythm_open(&r);
+    for (int i = 0; i < 12; i++) rhythm_arrived(&r, ++passed, at += 10 * MS);
+    uint64_t first = r.lead_ns;
+    rhythm_asleep(&r, at);
+    rhythm_awake(&r, at - US);
+    rhythm_asleep(&r, 0);
+    rhythm_awake(&r, at + MS);
+    CHECK(r.lead_ns == first, "learned from a sleep that was not for a beat or did not last");
+    rhythm_asleep(&r, at);
+    rhythm_awake(&r, at + 50 * MS);
+    CHECK(r.lead_ns > first && r.lead_ns < first + 50 * US, "one long sleep changed too much");
+    for (int i = 0; i < 100; i++) rhythm_asleep(&r, at), rhythm_awake(&r, at + 300 * US);
+    CHECK(r.lead_ns > 290 * US && r.lead_ns < 330 * US, "sleeps of 300 us more were not learned");
+    CHECK(rhythm_expected(&r, passed, at + US, &from, &until) && from < at + 10 * MS - 290 * US,
+          "the sleeper does not get up earlier");
+    for (int i = 0; i < 1000; i++) rhythm_asleep(&r, at), rhythm_awake(&r, at + 5 * MS);
+    CHECK(r.lead_ns <= BEAT_LEAD_MAX_NS, "getting up earlier and earlier");
+    for (int i = 0; i < 1000; i++) rhythm_asleep(&r, at), rhythm_awake(&r, at + US);
+    CHECK(r.lead_ns == BEAT_LEAD_MIN_NS, "still up early after prompt sleeps");
+}
+
 /* A reader is told how long it waited for a core. Acceptable: it does not spin for a while after it
  * had to wait for long, for longer each time, and forgets that after a good time; it spins on after
  * it had to wait for a moment. */
@@ -603,6 +631,7 @@ int main(int count, char **arguments) {
     alarm(240); /* a lost wake-up shows as a hang */
     late_helper();
     even_messages();
+    late_risers();
     busy_neighbours();
     old_laps();
     hole_while_asleep();

@@ -360,7 +360,7 @@ def test_attach_refuses_what_is_not_this_ring() -> None:
             os.close(source)
             other.write(head[:8] + struct.pack("<I", 99) + head[12:])
             other.flush()
-            with pytest.raises(RingError, match="layout version 99; this process speaks 1"):
+            with pytest.raises(RingError, match="layout version 99; this process speaks 2"):
                 Ring.attach(there)
             other.seek(0)
             other.write(head + bytes(64))

@@ -12,7 +12,9 @@
 #include <stdint.h>
 
 #define BEAT_SILENCE_NS 200000u /* at least */
-#define BEAT_LEAD_NS 120000u   /* what a sleeper needs to be up again, with a margin */
+#define BEAT_LEAD_NS 120000u   /* what a sleeper needs to be up again: a first guess, */
+#define BEAT_LEAD_MIN_NS 20000u  /* and the bounds of what it learns */
+#define BEAT_LEAD_MAX_NS 500000u
 #define BEAT_JITTER_NS 100000u /* distances that differ by more than this are not even */
 #define FOLLOW_MARGIN_NS 20000u
 
@@ -22,12 +24,13 @@ typedef struct rhythm {
     uint64_t beat_ns, beat_passed;  /* the beat's first message: when, and its number */
     uint64_t period_ns, jitter_ns;  /* smoothed distance of beats, and what they differ by */
     uint64_t usual, follow_ns;      /* messages of the beat before; how closely they follow */
+    uint64_t lead_ns, alarm_ns;     /* how early to get up; when a sleeper wanted to be woken */
     unsigned odd;                   /* how many distances in a row did not fit */
     bool missed;                    /* the last distance that fitted was twice as long */
 } rhythm;
 
 static inline void rhythm_open(rhythm *r) {
-    *r = (rhythm){.jitter_ns = 2 * BEAT_JITTER_NS, .usual = 1, .odd = 2};
+    *r = (rhythm){.jitter_ns = 2 * BEAT_JITTER_NS, .usual = 1, .lead_ns = BEAT_LEAD_NS, .odd = 2};
 }
 
 /* A wait has ended with a message, the `passed`th. A beat that is late makes two odd distances and
@@ -61,6 +64,23 @@ static inline void rhythm_arrived(rhythm *r, uint64_t passed, uint64_t now) {
     r->beat_ns = now;
 }
 
+/* A sleep begins that is to end at `alarm_ns`, for the next beat; 0: it is not for a beat. */
+static inline void rhythm_asleep(rhythm *r, uint64_t alarm_ns) { r->alarm_ns = alarm_ns; }
+
+/* A sleep has ended. Seven of eight are to end in time: the lead grows by seven steps when one was
+ * longer, and shrinks by one when it was not. (A message that woke the sleeper before its alarm
+ * says nothing, and a stall of the machine is one step like any other.) */
+static inline void rhythm_awake(rhythm *r, uint64_t now) {
+    if (r->alarm_ns && now >= r->alarm_ns) {
+        uint64_t step = BEAT_LEAD_NS / 64;
+        if (now - r->alarm_ns <= r->lead_ns) r->lead_ns -= step;
+        else r->lead_ns += 7 * step;
+        if (r->lead_ns < BEAT_LEAD_MIN_NS) r->lead_ns = BEAT_LEAD_MIN_NS;
+        if (r->lead_ns > BEAT_LEAD_MAX_NS) r->lead_ns = BEAT_LEAD_MAX_NS;
+    }
+    r->alarm_ns = 0;
+}
+
 /* When to be awake for the next message, and until when; false: nobody knows when it comes. */
 static inline bool rhythm_expected(const rhythm *r, uint64_t passed, uint64_t now,
                                    uint64_t *from_ns, uint64_t *until_ns) {
@@ -75,8 +95,9 @@ static inline bool rhythm_expected(const rhythm *r, uint64_t passed, uint64_t no
         return true;
     }
     uint64_t due = r->beat_ns + r->period_ns, margin = 2 * r->jitter_ns;
+    uint64_t lead = r->lead_ns < r->period_ns / 4 ? r->lead_ns : r->period_ns / 4;
     if (now > due + r->period_ns / 2) due += r->period_ns;
-    *from_ns = due - BEAT_LEAD_NS - margin;
+    *from_ns = due - lead - margin;
     *until_ns = due + BEAT_LEAD_NS / 2 + margin;
     return true;
 }

@@ -13,6 +13,7 @@
 #define TAILRACE_WAIT_H
 
 #include <sched.h>
+#include <sys/prctl.h>
 #include <time.h>
 
 #include "reader.h"
@@ -20,6 +21,7 @@
 
 #define SPIN_MAX_NS BEAT_SILENCE_NS /* what comes closer than a beat is spun for */
 #define SPIN_LOOK_AT_LOAD_NS 10000000u
+#define TIMER_SLACK_NS 1000u /* of the reader's thread: the usual 50 us are too much for a beat */
 #define CORE_WAKES_NS 100000u
 #define CALM_FROM_PPM 30000u
 #define CALM_MIN_NS 50000000u
@@ -81,6 +83,7 @@ static inline int64_t ring_proc_number(const proc_line *line, int blanks) {
 static inline void ring_spin_open(ring_spin *spin) {
     cpu_set_t allowed;
     memset(spin, 0, sizeof *spin);
+    prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS, 0, 0, 0);
     spin->cores = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
     spin->load_fd = open("/proc/loadavg", O_RDONLY | O_CLOEXEC);
     spin->wait_fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
@@ -105,15 +108,15 @@ static inline void ring_spin_close(ring_spin *spin) {
 
 /* A reader that has waited for a core for 3 % of the last moments keeps calm for a while, longer
  * each time: were it to try again at once, its spinning would be what makes it wait. Not counted is
- * what it takes a core to wake up, each time that it was given one; and a single millisecond for
- * some housekeeper is nothing to sleep for. */
+ * what it takes a core to wake up, each time that it was given one; and a few milliseconds for
+ * some housekeeper are nothing to sleep for. */
 static inline void ring_keep_calm(ring_spin *spin, uint64_t waited_ns, uint64_t turns,
                                   uint64_t now) {
     uint64_t waited = waited_ns - spin->waited_ns, forgiven = (turns - spin->turns) * CORE_WAKES_NS;
     spin->waited_ns = waited_ns;
     spin->turns = turns;
     uint64_t ppm = waited > forgiven ? (waited - forgiven) * 1000000 / (now - spin->load_ns) : 0;
-    spin->waiting_ppm = (spin->waiting_ppm * 7 + ppm) / 8;
+    spin->waiting_ppm = (spin->waiting_ppm * 15 + ppm) / 16;
     if (spin->waiting_ppm > CALM_FROM_PPM) {
         spin->waiting_ppm = 0;
         if (now > spin->calm_ns + CALM_MAX_NS) spin->patience_ns = CALM_MIN_NS;
@@ -135,14 +138,28 @@ static inline bool ring_crowded(ring_spin *spin, uint64_t now) {
     return spin->crowded;
 }
 
-static inline void ring_arrived(ring_spin *spin, const ring_reader *rd, uint64_t now) {
-    rhythm_arrived(&spin->rhythm, rd->passed, now);
-}
-
 /* See rhythm_expected; not while spinning has lately been in vain. */
 static inline bool ring_expected(const ring_spin *spin, const ring_reader *rd, uint64_t now,
                                  uint64_t *from_ns, uint64_t *until_ns) {
     return !spin->rest && rhythm_expected(&spin->rhythm, rd->passed, now, from_ns, until_ns);
+}
+
+/* Before a sleep: the longest there may be, to be awake for the next message (0: nobody knows). */
+static inline uint64_t ring_nap_ns(ring_spin *spin, const ring_reader *rd) {
+    uint64_t from, until, now = now_ns();
+    bool known = ring_expected(spin, rd, now, &from, &until) && now < from;
+    rhythm_asleep(&spin->rhythm, known ? from : 0);
+    return known ? from - now : 0;
+}
+
+/* After a sleep, whatever ended it. True: there is a message. */
+static inline bool ring_awake(ring_spin *spin, ring_reader *rd) {
+    uint64_t now = now_ns();
+    rhythm_awake(&spin->rhythm, now);
+    ring_reader_disarm(rd);
+    if (!ring_peek(rd)) return false;
+    rhythm_arrived(&spin->rhythm, rd->passed, now);
+    return true;
 }
 
 static inline uint64_t ring_spin_budget_ns(ring_spin *spin, const ring_reader *rd, uint64_t now) {
@@ -169,27 +186,38 @@ static inline uint64_t ring_spin_budget_ns(ring_spin *spin, const ring_reader *r
     return budget < SPIN_MAX_NS ? budget : SPIN_MAX_NS;
 }
 
+/* Wait a moment between two looks. For a rare message the core is offered to others, as its writer
+ * may be about to run there, and said to be ours, so that such a writer offers it back. */
+static inline void ring_spin_once(const ring_reader *rd, bool rare) {
+    for (int i = 0; i < 4; i++) cpu_relax();
+    if (!rare) return;
+    atomic_store_explicit(&rd->ring->control->spinning_on, sched_getcpu() + 1,
+                          memory_order_relaxed);
+    sched_yield();
+}
+
 /* As long as that pays, and at most limit_ns. True: something came. */
 static inline bool ring_spin_for(ring_reader *rd, ring_spin *spin, uint64_t limit_ns) {
     uint64_t start = now_ns(), budget = ring_spin_budget_ns(spin, rd, start);
     if (budget == 0) return false;
     bool in_vain = budget <= limit_ns;
     if (!in_vain) budget = limit_ns;
-    bool seldom = spin->gap_ns >= SPIN_MAX_NS;
+    bool rare = spin->gap_ns >= SPIN_MAX_NS, found;
+    uint64_t now;
     do {
-        for (int i = 0; i < 16; i++) cpu_relax();
-        if (seldom) sched_yield(); /* the writer may be about to run on this core */
-        if (ring_peek(rd)) {
-            spin->rests = 1;
-            ring_arrived(spin, rd, now_ns());
-            return true;
-        }
-    } while (now_ns() - start < budget);
-    if (in_vain) {
+        ring_spin_once(rd, rare);
+        found = ring_peek(rd);
+        now = now_ns();
+    } while (!found && now - start < budget);
+    if (rare) atomic_store_explicit(&rd->ring->control->spinning_on, 0, memory_order_relaxed);
+    if (found) {
+        spin->rests = 1;
+        rhythm_arrived(&spin->rhythm, rd->passed, now);
+    } else if (in_vain) {
         spin->rest = spin->rests;
         if (spin->rests < 64) spin->rests *= 2;
     }
-    return false;
+    return found;
 }
 
 enum ring_wait_result { RING_TIMED_OUT = 0, RING_READABLE = 1, RING_INTERRUPTED = 2 };
@@ -198,7 +226,7 @@ enum ring_wait_result { RING_TIMED_OUT = 0, RING_READABLE = 1, RING_INTERRUPTED 
 static inline int ring_wait(ring_reader *rd, ring_spin *spin, uint64_t timeout_ns) {
     if (ring_peek(rd)) return RING_READABLE;
     if (timeout_ns == 0) return RING_TIMED_OUT;
-    uint64_t start = now_ns(), from, until;
+    uint64_t start = now_ns();
     for (;;) {
         uint64_t left = UINT64_MAX;
         if (timeout_ns != UINT64_MAX) {
@@ -207,19 +235,14 @@ static inline int ring_wait(ring_reader *rd, ring_spin *spin, uint64_t timeout_n
             left = timeout_ns - waited;
         }
         if (ring_spin_for(rd, spin, left)) return RING_READABLE;
-        uint64_t now = now_ns();
-        if (ring_expected(spin, rd, now, &from, &until) && now < from && from - now < left)
-            left = from - now;
+        uint64_t nap = ring_nap_ns(spin, rd);
+        if (nap && nap < left) left = nap;
         int most_ms = ring_reader_arm(rd);
         if (most_ms == 0) return RING_READABLE;
         if (most_ms > 0 && left > (uint64_t)most_ms * 1000000u)
             left = (uint64_t)most_ms * 1000000u;
         bool interrupted = !doorbell_wait(rd->bell, left) && errno == EINTR;
-        ring_reader_disarm(rd);
-        if (ring_peek(rd)) {
-            ring_arrived(spin, rd, now_ns());
-            return RING_READABLE;
-        }
+        if (ring_awake(spin, rd)) return RING_READABLE;
         if (interrupted || atomic_exchange(&rd->nudged, false)) return RING_INTERRUPTED;
     }
 }

@@ -2,6 +2,8 @@
 #ifndef TAILRACE_WRITER_H
 #define TAILRACE_WRITER_H
 
+#include <sched.h>
+
 #include "members.h"
 
 typedef struct ring_writer {
@@ -127,6 +129,12 @@ static inline int ring_finish(ring_writer *w, unsigned status) {
     return result;
 }
 
+/* A reader that is awake and waits for us on our own core sees nothing before we let go of it. */
+static inline void ring_hand_over(const ring_writer *w) {
+    int core = atomic_load_explicit(&w->ring->control->spinning_on, memory_order_relaxed);
+    if (core && core == sched_getcpu() + 1) sched_yield();
+}
+
 static inline int ring_commit(ring_writer *w, uint32_t length_bytes, uint32_t target,
                               uint32_t kind) {
     ring_header *h = ring_header_at(w->ring, w->position);
@@ -140,6 +148,7 @@ static inline int ring_commit(ring_writer *w, uint32_t length_bytes, uint32_t ta
     }
     ring_count(&counts->sent, 1);
     ring_count(&counts->sent_bytes, length_bytes);
+    ring_hand_over(w);
     return result;
 }
 

@@ -74,7 +74,6 @@ cdef extern from "native/reader.h" nogil:
     bint ring_take(ring_reader *, ring_message *)
     void ring_release(ring_reader *, uint64_t, uint64_t)
     int ring_reader_arm(ring_reader *)
-    void ring_reader_disarm(ring_reader *)
 
 cdef extern from "native/wait.h" nogil:
     int RING_READABLE, RING_INTERRUPTED
@@ -86,7 +85,7 @@ cdef extern from "native/wait.h" nogil:
     void ring_spin_close(ring_spin *)
     bint ring_spin_for(ring_reader *, ring_spin *, uint64_t)
     bint ring_crowded(ring_spin *, uint64_t)
-    void ring_arrived(ring_spin *, const ring_reader *, uint64_t)
-    bint ring_expected(const ring_spin *, const ring_reader *, uint64_t, uint64_t *, uint64_t *)
+    uint64_t ring_nap_ns(ring_spin *, const ring_reader *)
+    bint ring_awake(ring_spin *, ring_reader *)
     int ring_wait(ring_reader *, ring_spin *, uint64_t)
     uint64_t now_ns()

@@ -11,10 +11,9 @@ from tailrace.transport.ring.doorbell cimport Doorbell, audible
 from tailrace.transport.ring.memory cimport Memory, copy, inherited, mine, usable
 from tailrace.transport.ring.native cimport (
     RING_INTERRUPTED, RING_MEMBERS, RING_READABLE,
-    doorbell_ring, now_ns, ring_arrived, ring_crowded, ring_expected, ring_message, ring_peek,
-    ring_reader, ring_reader_arm, ring_reader_close, ring_reader_disarm, ring_reader_open,
-    ring_release, ring_spin, ring_spin_close, ring_spin_for, ring_spin_open, ring_take, ring_thread,
-    ring_wait,
+    doorbell_ring, now_ns, ring_awake, ring_crowded, ring_message, ring_nap_ns, ring_peek,
+    ring_reader, ring_reader_arm, ring_reader_close, ring_reader_open, ring_release, ring_spin,
+    ring_spin_close, ring_spin_for, ring_spin_open, ring_take, ring_thread, ring_wait,
 )
 
 from tailrace.transport.ring.memory import RingError
@@ -170,20 +169,17 @@ cdef class Reader:
     def disarm(self):
         """Awake again: nobody needs to ring."""
         self._check()
-        ring_reader_disarm(&self.reader)
-        if ring_peek(&self.reader):
-            ring_arrived(&self.spinner, &self.reader, now_ns())
+        ring_awake(&self.spinner, &self.reader)
 
     def expected_s(self):
         """In how many seconds to be awake for the next message (then ``spin``), or None.
 
         Messages that come in a rhythm are expected; of others nobody knows.
         """
-        cdef uint64_t from_ns, until_ns, now = now_ns()
+        cdef uint64_t nap_ns
         self._check()
-        if not ring_expected(&self.spinner, &self.reader, now, &from_ns, &until_ns):
-            return None
-        return None if now >= from_ns else (from_ns - now) / 1e9
+        nap_ns = ring_nap_ns(&self.spinner, &self.reader)
+        return nap_ns / 1e9 if nap_ns else None
 
     def close(self):
         """Leave the ring. Refused while a view of a message is held."""

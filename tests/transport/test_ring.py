@@ -6,6 +6,7 @@ import struct
 import tempfile
 import threading
 
+import pyarrow
 import pytest
 
 from tailrace.transport.ring import (
@@ -24,6 +25,14 @@ from tailrace.transport.ring.memory import Memory
 
 def received(reader: Reader) -> list[bytes]:
     return [payload for _, _, payload in reader.drain(1_000_000)]
+
+
+def filled(writer: Writer, payload: bytes) -> int:
+    """Fill the ring; return with how many messages."""
+    sent = 0
+    while writer.send(payload, wait=False):
+        sent += 1
+    return sent
 
 
 def taken(reader: Reader) -> Message:
@@ -50,6 +59,29 @@ def test_every_length_up_to_half_the_ring_goes_round_and_round(length: int) -> N
             writer.send(payload)
             writer.send(b"between")
             assert received(reader) == [payload, b"between"]
+
+
+def test_a_ring_whose_reader_keeps_up_uses_only_its_beginning() -> None:
+    warm = 256 << 10
+    with Ring.create(1 << 20) as ring, ring.reader() as reader, ring.writer() as writer:
+        places = set()
+        for number in range(27 * 10):  # 26 are not quite 256 KB: the next one starts over
+            writer.send(number.to_bytes(2) * 5_000)
+            with taken(reader) as message:
+                assert bytes(memoryview(message)) == number.to_bytes(2) * 5_000
+                places.add(pyarrow.py_buffer(message).address)
+            assert reader.read() is None
+        assert max(places) - min(places) <= warm
+        # When it starts over and nobody reads, there is room for that much; when the reader has
+        # looked, for a whole ring.
+        sent = filled(writer, bytes(10_000))
+        assert warm < sent * 10_000 < warm + 20_000
+        assert len(received(reader)) == sent
+        assert writer.send(b"starts over")
+        assert reader.spin(0)
+        sent = filled(writer, bytes(10_000))
+        assert sent * 10_000 > (1 << 20) - 30_000
+        assert [len(payload) for payload in received(reader)] == [11] + sent * [10_000]
 
 
 def test_a_message_over_half_the_ring_is_refused_with_the_limit() -> None:

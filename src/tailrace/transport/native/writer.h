@@ -6,6 +6,10 @@
 
 #include "members.h"
 
+#ifndef RING_WARM_BYTES /* a test may shrink it, to see rings start over */
+#define RING_WARM_BYTES (256u << 10)
+#endif
+
 typedef struct ring_writer {
     ring *ring;
     doorbell *bell;
@@ -53,6 +57,16 @@ static inline uint64_t ring_units_for(uint64_t bytes) {
 
 static inline int ring_finish(ring_writer *w, unsigned status);
 
+/* A ring whose reader keeps up is empty again and again. It then starts over rather than going
+ * through all of its memory, and what it uses stays in the caches. Until the reader has seen that,
+ * the rest cannot be used; so there is always room for `warm` units, more than for any one message
+ * that starts over. */
+static inline bool ring_starts_over(const ring *r, uint64_t start, uint64_t head, uint64_t units) {
+    uint64_t warm = RING_WARM_BYTES / RING_UNIT_BYTES;
+    if (warm < r->capacity / 16) warm = r->capacity / 16;
+    return head == start && (start & (r->capacity - 1)) >= warm && units <= warm;
+}
+
 /* Where the tail is too short for the message, the rest of it becomes a flush mark: a reservation
  * of its own, complete in the same swap. The message then goes to the start of the ring. (In a lap
  * of stamps it must stay ours until it is stamped; then it is a message that is given up.) */
@@ -65,12 +79,12 @@ static inline int ring_reserve(ring_writer *w, uint64_t bytes) {
         ring_help(r, tail);
         uint64_t start = tail_position(tail);
         uint64_t to_end = r->capacity - (start & (r->capacity - 1));
-        bool flush = units > to_end;
-        uint64_t want = flush ? to_end : units;
         /* What readers did with this memory is over before we write. Pairs with ring_publish, and
          * is sequentially consistent for a writer that has announced its sleep. A head beyond our
          * (then outdated) start looks like a full ring, too. */
         uint64_t head = atomic_load(&c->head);
+        bool flush = units > to_end || ring_starts_over(r, start, head, units);
+        uint64_t want = flush ? to_end : units;
         if (ring_ahead(start + want, head) > r->capacity) {
             uint64_t now = atomic_load_explicit(&c->tail, memory_order_acquire);
             if (now == tail) return RING_FULL;

@@ -87,6 +87,14 @@ def test_groupings_say_how(method: str, arguments: list[Any], rule: Rule) -> Non
     assert rules(topology)["source -> map"] is rule
 
 
+@pytest.mark.parametrize("option", [{"name": "read again"}, {"idle_s": 3}])
+def test_event_time_that_goes_on_takes_no_options(option: dict[str, Any]) -> None:
+    stream = tr.Topology().source([1]).event_time(abs, max_delay_s=0).map(str)
+    stream.event_time(int)
+    with pytest.raises(tr.TopologyError, match=f"got {next(iter(option))} without max_delay_s"):
+        stream.event_time(int, **option)
+
+
 def test_an_unknown_error_policy_names_those_there_are() -> None:
     with pytest.raises(tr.TopologyError, match="on_error of 'map' is 'ignore'; it must be one of"):
         tr.Topology().source([1]).map(abs, on_error="ignore")

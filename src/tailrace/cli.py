@@ -6,6 +6,7 @@ import argparse
 import importlib
 import inspect
 import json
+import signal
 import sys
 import time
 import traceback
@@ -48,6 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "--master", help="where Spark runs; default: the active session, or on this machine"
         )
     options = parser.parse_args(arguments)
+    on_term = signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
     try:
         workers = getattr(options, "workers", None)
         if workers is not None and workers < 1:
@@ -59,6 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, RuntimeError, ImportError, OSError) as error:
         print(f"tailrace: {error}", file=sys.stderr)
         return 1
+    finally:
+        signal.signal(signal.SIGTERM, on_term)
 
 
 def load(name: str) -> Topology:

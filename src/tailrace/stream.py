@@ -143,6 +143,12 @@ class Stream:
                     "event_time needs max_delay_s: by how many seconds may a record be behind a"
                     " later one? 0: they come in order"
                 )
+            given = [*options, *(["idle_s"] if idle_s is not None else [])]
+            if given:
+                raise TopologyError(
+                    f"event_time got {given[0]} without max_delay_s: it then makes no operator, it"
+                    " only says how to read the time that was declared before"
+                )
             check_ships("the function of event_time", time)
             stream = copy(self)
             stream._time = time

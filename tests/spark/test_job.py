@@ -204,6 +204,19 @@ def test_a_job_can_be_stopped_before_its_workers_are_there(spark: Any) -> None:
     assert job.exception() is None
 
 
+@pytest.mark.parametrize("drain", [True, False])
+def test_when_a_job_is_over_so_are_its_tasks(spark: Any, drain: bool) -> None:
+    topology = tr.Topology()
+    topology.source(Endless()).shuffle().map(lambda n: n, parallelism=2).sink(lambda _: None)
+    job = topology.start(spark, workers=2)
+    running(job)
+    tracker = spark.sparkContext.statusTracker()
+    (number,) = tracker.getJobIdsForGroup(job.id)
+    assert number in tracker.getActiveJobsIds()
+    job.stop(drain=drain)
+    assert tracker.getJobInfo(number).status == "SUCCEEDED"  # and not cancelled
+
+
 class NeverDone(Lines):
     def close(self) -> None:
         raise OSError("the disk is full")
@@ -340,6 +353,20 @@ def test_less_than_one_worker_is_refused(spark: Any, options: dict[str, Any]) ->
     topology.source([1]).sink(print)
     with pytest.raises(ValueError, match="workers is 0; it must be at least 1"):
         topology.start(spark, workers=0, **options)
+
+
+def test_workers_that_are_no_whole_number_are_refused(spark: Any) -> None:
+    topology = tr.Topology()
+    topology.source([1]).sink(print)
+    with pytest.raises(TypeError, match=r"workers is 1\.5; it must be a whole number"):
+        topology.start(spark, workers=1.5)  # type: ignore[arg-type]
+
+
+def test_what_is_no_session_is_refused() -> None:
+    topology = tr.Topology()
+    topology.source([1]).sink(print)
+    with pytest.raises(TypeError, match="a SparkSession is needed to run on; got None"):
+        topology.start(None)
 
 
 def test_a_job_that_waits_for_task_slots_says_so(

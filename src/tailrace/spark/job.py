@@ -72,7 +72,7 @@ class Job:
         self._over = threading.Event()
         self._feeds: list[Feed] = []
         wanted = tuple(place.node for place in plan.places) if plan else ()
-        self._coordinator = Coordinator(workers, coordinator_host, self._end, wanted, node)
+        self._coordinator = Coordinator(workers, coordinator_host, self._stop_feeds, wanted, node)
         self._feeds = [
             Feed(name, source, f"{self.id}-{number}", self._coordinator, wiring, placement)
             for number, (name, source) in enumerate(dataframes(wiring.graph))
@@ -192,12 +192,10 @@ class Job:
         if not self._over.wait(timeout_s):
             self._coordinator.stop(False)
             self._over.wait()
-        self._coordinator.join()
 
-    def _end(self) -> None:
+    def _stop_feeds(self) -> None:
         for feed in self._feeds:
             feed.stop()
-        self._over.set()
 
 
 _running = weakref.WeakSet()
@@ -267,7 +265,7 @@ def start(
         node=node,
         cores=plan.core_of if plan else (),
     )
-    run_workers(cluster, settings, job.id, graph.name, coordinator)
+    run_workers(cluster, settings, job.id, graph.name, coordinator, job._over.set)
     for feed in job._feeds:
         feed.start()
     return job
@@ -313,6 +311,8 @@ def count_workers(
 
     They keep their task slots. The DataFrames of the sources `fed` need one to be read at all.
     """
+    if wanted is not None and (isinstance(wanted, bool) or not isinstance(wanted, int)):
+        raise TypeError(f"workers is {wanted!r}; it must be a whole number")
     if wanted is not None and wanted < 1:
         raise ValueError(f"workers is {wanted}; it must be at least 1")
     slots = cluster.slots((wanted or wiring.instances) + bool(fed))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import re
 import threading
+from collections.abc import Callable
 from functools import partial
 
 from tailrace.connectors.memory import Collect
-from tailrace.control.coordinator import Coordinator
+from tailrace.control.coordinator import FAILED, Coordinator
 from tailrace.control.protocol import Settings
 from tailrace.graph.model import Graph
 from tailrace.runtime.source import SinkLogic
@@ -17,16 +18,25 @@ from tailrace.spark.cluster import Cluster, work
 _LOG = logging.getLogger(__name__)
 _SOON_S = 10.0
 """When workers should be there, even if Spark has to start Python first."""
+_GRACE_S = 5.0
+"""How long Spark's tasks may take to end."""
 
 
 def run_workers(
-    cluster: Cluster, settings: Settings, group: str, description: str, coordinator: Coordinator
+    cluster: Cluster,
+    settings: Settings,
+    group: str,
+    description: str,
+    coordinator: Coordinator,
+    on_end: Callable[[], None],
 ) -> None:
     """Submit the job that is the workers, from a thread of its own.
 
     Spark places and starts them; they find each other through the coordinator. If Spark gives up,
-    the coordinator hears of it, and when the coordinator is done the tasks end by themselves.
-    Workers that Spark does not start soon are warned of, once.
+    the coordinator hears of it, and when the coordinator is done the tasks end by themselves. After
+    a failure, or when some are still to start, they are cancelled, or Spark would try them again.
+    `on_end` is called when Spark's job is over. Workers that Spark does not start soon are warned
+    of, once.
     """
 
     def submit() -> None:
@@ -37,7 +47,8 @@ def run_workers(
         except Exception as error:
             coordinator.fail(f"Spark ended the workers: {gist(error)}", str(error))
 
-    threading.Thread(target=submit, name="tailrace-spark-job", daemon=True).start()
+    tasks = threading.Thread(target=submit, name="tailrace-spark-job", daemon=True)
+    tasks.start()
 
     def watch() -> None:
         if not coordinator.started.wait(_SOON_S):
@@ -53,7 +64,13 @@ def run_workers(
                     _SOON_S,
                 )
         coordinator.join()
-        cluster.cancel(group)  # only what did not end by itself is left to cancel
+        roster = coordinator.roster
+        if roster.phase != FAILED and len(roster.hellos) == settings.workers:
+            tasks.join(_GRACE_S)
+        if tasks.is_alive():
+            cluster.cancel(group)
+            tasks.join(_GRACE_S)
+        on_end()
 
     threading.Thread(target=watch, name="tailrace-watch", daemon=True).start()
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import signal
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +51,7 @@ def find_spark(master: str | None = None, slots: int | None = None) -> Any:
     from pyspark.sql import SparkSession
 
     if SparkSession.getActiveSession() is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
-        session = SparkSession.builder.getOrCreate()
+        session = _made(SparkSession.builder)
         there = cluster_of(session).master()
         if master not in (None, there):
             raise ValueError(
@@ -60,11 +62,10 @@ def find_spark(master: str | None = None, slots: int | None = None) -> Any:
         return local_spark(slots)
     # Executors need some seconds to register, and Spark would look for their slots again only
     # after fifteen.
-    return (
+    return _made(
         SparkSession.builder.master(master)
         .appName("tailrace")
         .config("spark.scheduler.barrier.maxConcurrentTasksCheck.interval", "1s")
-        .getOrCreate()
     )
 
 
@@ -93,6 +94,15 @@ def new_session(slots: int | None, jvm_options: str) -> Any:
     )
     if python == sys.executable:  # another Python may have no tailrace
         builder = builder.config("spark.python.daemon.module", "tailrace.spark.daemon")
-    session = builder.getOrCreate()
+    session = _made(builder)
     session.sparkContext.setLogLevel("OFF")
+    return session
+
+
+def _made(builder: Any) -> Any:
+    """The builder's session, with Ctrl-C as it was: Spark's would end workers that still drain."""
+    before = signal.getsignal(signal.SIGINT)
+    session = builder.getOrCreate()
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, before)
     return session

@@ -63,7 +63,7 @@ static inline int ring_finish(ring_writer *w, unsigned status);
  * that starts over. */
 static inline bool ring_starts_over(const ring *r, uint64_t start, uint64_t head, uint64_t units) {
     uint64_t warm = RING_WARM_BYTES / RING_UNIT_BYTES;
-    if (warm < r->capacity / 16) warm = r->capacity / 16;
+    if (warm < r->capacity / 8) warm = r->capacity / 8;
     return head == start && (start & (r->capacity - 1)) >= warm && units <= warm;
 }
 

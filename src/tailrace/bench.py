@@ -7,7 +7,6 @@ for its latency. Numbers of different machines do not compare.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -77,7 +76,6 @@ def _run(topology: Topology, spark: Any, workers: int | None, fan_out: int) -> d
     job = topology.start(spark, workers=workers)
     try:
         job.await_running()
-        begun_s = time.monotonic()
         warm = job.last_progress
         if not job.await_termination(_WARM_S):
             warm = job.last_progress
@@ -86,13 +84,12 @@ def _run(topology: Topology, spark: Any, workers: int | None, fan_out: int) -> d
     finally:
         if job.is_active:
             job.stop(drain=False)
-    took_s = time.monotonic() - begun_s
     progress = job.last_progress
     emitted = sum(progress.emitted.values())
     latency = progress.latency_since(warm)
     return {
         "workers": len(job.workers),
-        "rate_per_s": emitted / took_s,
+        "rate_per_s": emitted / job.traffic().seconds,
         "exact": progress.balanced and progress.delivered == emitted * fan_out,
         **{percent: latency.percentile_ns(percent) / 1e6 for percent in PERCENTS},
     }

@@ -8,6 +8,7 @@ import inspect
 import json
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Sequence
@@ -49,7 +50,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "--master", help="where Spark runs; default: the active session, or on this machine"
         )
     options = parser.parse_args(arguments)
-    on_term = signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
     try:
         workers = getattr(options, "workers", None)
         if workers is not None and workers < 1:
@@ -61,8 +61,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, RuntimeError, ImportError, OSError) as error:
         print(f"tailrace: {error}", file=sys.stderr)
         return 1
-    finally:
-        signal.signal(signal.SIGTERM, on_term)
 
 
 def load(name: str) -> Topology:
@@ -194,8 +192,18 @@ def _spark(options: argparse.Namespace) -> Any:
     begun_s = time.monotonic()
     spark = find_spark(options.master, options.workers)
     took_s = time.monotonic() - begun_s
+    _interruptible()
     print(f"Spark is up after {took_s:.1f} s; starting the workers ...", file=sys.stderr)
     return spark
+
+
+def _interruptible() -> None:
+    """Have Ctrl-C and SIGTERM raise a KeyboardInterrupt; on its own, Spark cancels all jobs."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
 
 
 _COMMANDS = {"run": _run, "explain": _explain, "demo": _demo, "bench": _bench}

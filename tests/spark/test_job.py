@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -214,6 +215,9 @@ def test_when_a_job_is_over_so_are_its_tasks(spark: Any, drain: bool) -> None:
     (number,) = tracker.getJobIdsForGroup(job.id)
     assert number in tracker.getActiveJobsIds()
     job.stop(drain=drain)
+    deadline = time.monotonic() + PATIENCE_S
+    while tracker.getJobInfo(number).status == "RUNNING" and time.monotonic() < deadline:
+        time.sleep(0.01)  # Spark hears of it a moment later
     assert tracker.getJobInfo(number).status == "SUCCEEDED"  # and not cancelled
 
 
@@ -359,7 +363,7 @@ def test_workers_that_are_no_whole_number_are_refused(spark: Any) -> None:
     topology = tr.Topology()
     topology.source([1]).sink(print)
     with pytest.raises(TypeError, match=r"workers is 1\.5; it must be a whole number"):
-        topology.start(spark, workers=1.5)  # type: ignore[arg-type]
+        topology.start(spark, workers=1.5)
 
 
 def test_what_is_no_session_is_refused() -> None:

@@ -285,15 +285,20 @@ class Worker:
         if patience_ms:
             if patience_ms > 0:
                 sleep_s = min(sleep_s, patience_ms / 1000)
-            self._look(sleep_s)
+            self._sleep(sleep_s)
         self._reader.disarm()
+        if patience_ms:
+            self._look(0)
+
+    def _sleep(self, most_s: float) -> None:
+        # An epoll waits in whole milliseconds, a select in microseconds.
+        select.select([self._epoll], [], [], most_s)
 
     def _look(self, timeout_s: float) -> None:
         """Do what the sockets ask for; wait for them, or for the doorbell, at most so long."""
         self._looked_ns = self._clock_ns()
         if timeout_s > 0:
-            # An epoll waits in whole milliseconds, a select in microseconds.
-            select.select([self._epoll], [], [], timeout_s)
+            self._sleep(timeout_s)
         for fd, events in self._epoll.poll(0):
             if fd == self._doorbell.fileno():
                 self._doorbell.clear()

@@ -45,7 +45,7 @@ class Cluster(Protocol):
 
 def cluster_of(spark: Any) -> Cluster:
     """The session's cluster; raises if the session has been stopped."""
-    if type(spark).__name__ != "SparkSession":
+    if not any(one.__name__ == "SparkSession" for one in type(spark).__mro__):
         raise TypeError(f"a SparkSession is needed to run on; got {spark!r}")
     connect = type(spark).__module__.startswith("pyspark.sql.connect")
     if spark.is_stopped if connect else spark.sparkContext._jsc is None:

@@ -265,7 +265,12 @@ def start(
         node=node,
         cores=plan.core_of if plan else (),
     )
-    run_workers(cluster, settings, job.id, graph.name, coordinator, job._over.set)
+    try:
+        run_workers(cluster, settings, job.id, graph.name, coordinator, job._over.set)
+    except BaseException:  # nobody would say that it is over
+        coordinator.stop(False)
+        job._over.set()
+        raise
     for feed in job._feeds:
         feed.start()
     return job

@@ -20,6 +20,7 @@ _SOON_S = 10.0
 """When workers should be there, even if Spark has to start Python first."""
 _GRACE_S = 5.0
 """How long Spark's tasks may take to end."""
+_AGAIN_S = 0.2
 
 
 def run_workers(
@@ -35,8 +36,8 @@ def run_workers(
     Spark places and starts them; they find each other through the coordinator. If Spark gives up,
     the coordinator hears of it, and when the coordinator is done the tasks end by themselves. After
     a failure, or when some are still to start, they are cancelled, or Spark would try them again.
-    `on_end` is called when Spark's job is over. Workers that Spark does not start soon are warned
-    of, once.
+    `on_end` is called when Spark's job is over, or does not end in spite of that. Workers that
+    Spark does not start soon are warned of, once.
     """
 
     def submit() -> None:
@@ -49,6 +50,11 @@ def run_workers(
 
     tasks = threading.Thread(target=submit, name="tailrace-spark-job", daemon=True)
     tasks.start()
+
+    def cancel() -> None:
+        while tasks.is_alive():  # what is not yet submitted cannot be cancelled
+            cluster.cancel(group)
+            tasks.join(_AGAIN_S)
 
     def watch() -> None:
         if not coordinator.started.wait(_SOON_S):
@@ -68,7 +74,7 @@ def run_workers(
         if roster.phase != FAILED and len(roster.hellos) == settings.workers:
             tasks.join(_GRACE_S)
         if tasks.is_alive():
-            cluster.cancel(group)
+            threading.Thread(target=cancel, name="tailrace-cancel", daemon=True).start()
             tasks.join(_GRACE_S)
         on_end()
 

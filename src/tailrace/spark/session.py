@@ -103,6 +103,6 @@ def _made(builder: Any) -> Any:
     """The builder's session, with Ctrl-C as it was: Spark's would end workers that still drain."""
     before = signal.getsignal(signal.SIGINT)
     session = builder.getOrCreate()
-    if threading.current_thread() is threading.main_thread():
+    if before is not None and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, before)
     return session

@@ -26,7 +26,7 @@
 
 #define RING_UNIT_BYTES 64u
 #define RING_MIN_BYTES 4096u
-#define RING_MAX_BYTES (64u << 20) /* half of it, in units, fits the 20 bits of a header */
+#define RING_MAX_BYTES (64u << 20) /* what is less, in units, fits the 20 bits of a header */
 #define RING_MEMBERS 256u
 #define RING_MEMBER_WORDS (RING_MEMBERS / 64u)
 

@@ -59,17 +59,18 @@ static inline int ring_finish(ring_writer *w, unsigned status);
 
 /* A ring whose reader keeps up is empty again and again. It then starts over rather than going
  * through all of its memory, and what it uses stays in the caches. Until the reader has seen that,
- * the rest cannot be used; so there is always room for `warm` units, more than for any one message
- * that starts over. */
+ * the rest cannot be used; there is room for `warm` units at least, and no longer message makes it
+ * start over. */
 static inline bool ring_starts_over(const ring *r, uint64_t start, uint64_t head, uint64_t units) {
     uint64_t warm = RING_WARM_BYTES / RING_UNIT_BYTES;
     if (warm < r->capacity / 8) warm = r->capacity / 8;
     return head == start && (start & (r->capacity - 1)) >= warm && units <= warm;
 }
 
-/* Where the tail is too short for the message, the rest of it becomes a flush mark: a reservation
- * of its own, complete in the same swap. The message then goes to the start of the ring. (In a lap
- * of stamps it must stay ours until it is stamped; then it is a message that is given up.) */
+/* Where the tail is too short for the message, or the ring starts over, the rest of it becomes a
+ * flush mark: a reservation of its own, complete in the same swap. The message then goes to the
+ * start of the ring. (In a lap of stamps it must stay ours until it is stamped; then it is a message
+ * that is given up.) */
 static inline int ring_reserve(ring_writer *w, uint64_t bytes) {
     ring *r = w->ring;
     ring_control *c = r->control;
@@ -193,6 +194,15 @@ static inline int ring_writer_open(ring_writer *w, ring *r, doorbell *bell) {
 static inline bool ring_writer_close(ring_writer *w) {
     ring_abort(w);
     return ring_leave(w->ring, w->member);
+}
+
+/* Units in use. A flush mark that the reader has yet to pass is none. */
+static inline uint64_t ring_used(const ring *r) {
+    uint64_t head = atomic_load(&r->control->head);
+    uint64_t used = ring_ahead(tail_position(atomic_load(&r->control->tail)), head);
+    uint64_t s = atomic_load(&ring_header_at(r, head)->state);
+    bool flush = state_lap(s) == ring_lap(r, head) && state_status(s) == RING_FLUSH;
+    return flush && state_units(s) <= used ? used - state_units(s) : used;
 }
 
 /* The ring was full: announce a sleep until there is room, and try once more. */

@@ -41,8 +41,6 @@ cdef extern from "native/layout.h" nogil:
         uint32_t length_bytes, target, kind
 
     void ring_count(uint64_t *, uint64_t)
-    uint64_t ring_ahead(uint64_t, uint64_t)
-    uint64_t tail_position(uint64_t)
 
 cdef extern from "native/members.h" nogil:
     uint64_t ring_thread()
@@ -55,6 +53,7 @@ cdef extern from "native/writer.h" nogil:
         bint open
         unsigned member
 
+    uint64_t ring_used(const ring *)
     uint64_t ring_max_message_bytes(const ring *)
     int ring_writer_open(ring_writer *, ring *, doorbell *)
     bint ring_writer_close(ring_writer *)

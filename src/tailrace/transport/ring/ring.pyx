@@ -6,7 +6,7 @@ from tailrace.transport.ring.doorbell cimport Doorbell
 from tailrace.transport.ring.memory cimport Memory, attach, create, usable
 from tailrace.transport.ring.native cimport (
     RING_UNIT_BYTES,
-    ring, ring_ahead, ring_control, ring_counts, ring_max_message_bytes, tail_position,
+    ring, ring_control, ring_counts, ring_max_message_bytes, ring_used,
 )
 
 import os
@@ -106,9 +106,7 @@ cdef class Ring:
                 strict=True,
             ):
                 totals[name] += count
-        cdef uint64_t head = c.head
-        cdef double used = ring_ahead(tail_position(c.tail), head)
-        totals["fill"] = min(1.0, used / r.capacity)
+        totals["fill"] = min(1.0, <double>ring_used(r) / r.capacity)
         return totals
 
     def close(self):

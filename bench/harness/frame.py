@@ -118,8 +118,11 @@ def main(benchmark: type[B]) -> B:
         value = getattr(options, name)
         if value is not None and value <= 0:
             parser.error(f"--{name} is {value}; it must be more than 0")
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        parser.error(f"--out is {options.out}; that cannot be a folder: {error.strerror}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    options.out.mkdir(parents=True, exist_ok=True)
 
     with tempfile.TemporaryDirectory(prefix="tailrace-bench-") as folder:
         run = benchmark(options, Path(folder), started)

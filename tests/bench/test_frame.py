@@ -131,3 +131,13 @@ def test_nothing_at_all_cannot_be_measured(
     with pytest.raises(SystemExit):
         main(Counting)
     assert f"--{name} is {value}; it must be more than 0" in capsys.readouterr().err
+
+
+def test_a_file_where_the_results_should_go_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "taken").write_text("")
+    monkeypatch.setattr(sys, "argv", ["bench", "--out", str(tmp_path / "taken")])
+    with pytest.raises(SystemExit):
+        main(Counting)
+    assert "taken; that cannot be a folder: File exists" in capsys.readouterr().err

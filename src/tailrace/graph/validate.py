@@ -105,15 +105,20 @@ def _cycle(waiting: dict[str, set[str]]) -> list[str]:
 
 def whole_parallelism(name: str, parallelism: SupportsIndex) -> int:
     """The parallelism of the operator with this name as an int; raises if it cannot be one."""
-    try:
-        number = 0 if isinstance(parallelism, bool) else index(parallelism)
-    except TypeError:
-        number = 0
-    if number < 1:
+    number = whole_number(parallelism)
+    if number is None or number < 1:
         raise TopologyError(
             f"parallelism of {name!r} is {parallelism!r}; it must be a whole number, at least 1"
         )
     return number
+
+
+def whole_number(value: SupportsIndex) -> int | None:
+    """The value as an int, if it is a whole number: one of numpy's is, True is not."""
+    try:
+        return None if isinstance(value, bool) else index(value)
+    except TypeError:
+        return None
 
 
 def check_ships(what: str, thing: Any) -> None:

@@ -22,6 +22,7 @@ from tailrace.control.seating import home
 from tailrace.graph.expand import Chain
 from tailrace.graph.explain import explain
 from tailrace.graph.model import Graph
+from tailrace.graph.validate import whole_number
 from tailrace.graph.wiring import Wiring, wire
 from tailrace.plan.machine import Machine, Place
 from tailrace.plan.plan import Plan, apply
@@ -316,7 +317,7 @@ def count_workers(
 
     They keep their task slots. The DataFrames of the sources `fed` need one to be read at all.
     """
-    if wanted is not None and (isinstance(wanted, bool) or not isinstance(wanted, int)):
+    if wanted is not None and whole_number(wanted) is None:
         raise TypeError(f"workers is {wanted!r}; it must be a whole number")
     if wanted is not None and wanted < 1:
         raise ValueError(f"workers is {wanted}; it must be at least 1")

@@ -4,6 +4,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 NATIVE := $(shell find src -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
+PROCESSES ?= 3
 SANITIZERS := thread address undefined
 CFLAGS_STRESS := -std=c11 -O1 -g -Wall -Wextra -Wno-tsan -Isrc/tailrace/transport -pthread
 
@@ -11,7 +12,7 @@ CFLAGS_STRESS := -std=c11 -O1 -g -Wall -Wextra -Wno-tsan -Isrc/tailrace/transpor
 
 help:
 	@echo "make demo      see it work"
-	@echo "make test      all tests, under 10 minutes on two cores"
+	@echo "make test      all tests, under 6 minutes on two cores"
 	@echo "make ci        lint, type-check and test: what CI runs"
 	@echo "make sanitize  the ring's C code under Thread-, Address- and UBSanitizer"
 	@echo "make bench     the benchmarks; figures land in build/bench"
@@ -46,8 +47,9 @@ java:
 		  apt-get update -qq && apt-get install -qq -y openjdk-17-jre-headless >/dev/null; } || \
 		{ echo "Spark needs Java 17 or later; for example: apt-get install openjdk-17-jre-headless"; exit 1; }
 
+# Side by side: what needs the shared Spark in one process (tests/conftest.py), the rest in the others.
 test: setup java
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(PROCESSES) --dist loadscope --no-loadscope-reorder
 
 ci: lint test
 

@@ -6,9 +6,15 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 MODULES = (
+    "tailrace.control.job_clock",
+    "tailrace.control.pulse",
+    "tailrace.runtime.exchange",
     "tailrace.runtime.guard",
     "tailrace.runtime.hot",
-    "tailrace.transport.flat",
+    "tailrace.runtime.inlet",
+    "tailrace.runtime.router",
+    "tailrace.transport.decoder",
+    "tailrace.transport.jumbo",
     "tailrace.transport.ring.batch",
     "tailrace.transport.ring.doorbell",
     "tailrace.transport.ring.memory",

@@ -17,11 +17,12 @@ by when; the rate is the slope after a warm-up, until the sources end. CPU is th
 processes, per sentence or record, from the first record to the end; Spark's JVM, which only waits
 meanwhile, is not in it.
 
-What a latency is. Sources are open loop: record i is due at start + i / rate, and latency counts
-from then to the end of the sink's work, so that a source that is late hides nothing. Records that
-left their source together count from when the first of them was due, on both sides. Tailrace's
-latencies are its own histograms, as a user sees them in `job.last_progress`; for the chain, the
-same is computed from the sink's own notes of every arrival (`chain_10k_exact_*`), as a check.
+What a latency is. Sources are open loop: record i is due at start + i / rate, or (`poisson`) at
+random times of that rate, the same for all contestants. Latency counts from then to the end of the
+sink's work, so that a source that is late hides nothing. Records that left their source together
+count from when the first of them was due, on both sides. Tailrace's latencies are its own
+histograms, as a user sees them in `job.last_progress`; for the chain, the same is computed from the
+sink's own notes of every arrival (`chain_10k_exact_*`), as a check.
 Word count at 10,000 per second means sentences: 100,000 words.
 
 Exactness. `lost` and `duplicated` sum over all runs of Tailrace: of every word, as many counts must
@@ -30,8 +31,9 @@ own audit must balance. A word lost and the same word duplicated in one run woul
 Handmade pipelines are checked in the same way.
 
 Noise. Contestants take turns, in rounds of changing order; reported are medians over the rounds,
-and their range. Compare numbers only inside one run, and look at `background_cpu_percent`: what
-other programs used at the start, before this one did anything.
+and their range. A run from which the machine's host stole more than 0.5% is repeated while there is
+time, and counted (`stolen_rounds`). Compare numbers only inside one run, and look at
+`background_cpu_percent`: what other programs used at the start, before this one did anything.
 """
 
 import os
@@ -44,6 +46,7 @@ from typing import TYPE_CHECKING, Any
 from engine_peers.handmade import VARIANTS, Pair, Variant
 from engine_peers.report import document, headline, table
 from engine_peers.results import Results
+from harness.arrivals import EVEN, POISSON
 from harness.frame import Benchmark, Options, main
 
 if TYPE_CHECKING:
@@ -136,10 +139,12 @@ class Run(Benchmark):
                 if variant.workload == workload
             ]
             steps.append(partial(self._tailrace, tailrace, workload, 10_000))
+            steps.append(partial(self._tailrace, tailrace, workload, 10_000, POISSON))
             if number % 2 == 0:
                 leader = self.results.best_handmade(workload)
                 steps.append(partial(self._tailrace, tailrace, workload, 1_000))
                 steps.append(partial(self._handmade, pair, leader, 10_000))
+                steps.append(partial(self._handmade, pair, leader, 10_000, POISSON))
         for step in steps if number % 2 == 0 else reversed(steps):
             if self.elapsed_s() > self._plan.budget_s:
                 self.say(f"no time for the rest of round {number + 1}")
@@ -154,15 +159,26 @@ class Run(Benchmark):
             return plan.latency_s, plan.latency_warm_s
         return plan.rate_s, plan.rate_warm_s
 
-    def _tailrace(self, tailrace: "OnSpark", workload: str, rate_per_s: int) -> None:
+    def _tailrace(
+        self, tailrace: "OnSpark", workload: str, rate_per_s: int, pacing: str = EVEN
+    ) -> None:
         seconds, warm_s = self._times_s(rate_per_s)
-        outcome = tailrace.run(workload, seconds, rate_per_s, warm_s)
-        self.results.tailrace.setdefault((workload, rate_per_s), []).append(outcome)
+        found = self.results.tailrace if pacing == EVEN else self.results.tailrace_poisson
+        outcome = self.undisturbed(
+            lambda: tailrace.run(workload, seconds, rate_per_s, warm_s, pacing),
+            self.results.discarded.append,
+            self._plan.budget_s,
+        )
+        found.setdefault((workload, rate_per_s), []).append(outcome)
 
-    def _handmade(self, pair: Pair, variant: Variant, rate_per_s: int) -> None:
+    def _handmade(self, pair: Pair, variant: Variant, rate_per_s: int, pacing: str = EVEN) -> None:
         seconds, warm_s = self._times_s(rate_per_s)
-        outcome = pair.run(variant, seconds, rate_per_s, warm_s)
-        self.results.handmade.setdefault((variant, rate_per_s), []).append(outcome)
+        found = self.results.handmade if pacing == EVEN else self.results.handmade_poisson
+        outcome = self.undisturbed(
+            lambda: pair.run(variant, seconds, rate_per_s, warm_s, pacing),
+            until_s=self._plan.budget_s,
+        )
+        found.setdefault((variant, rate_per_s), []).append(outcome)
 
     def end(self) -> None:
         """End everything that was started."""

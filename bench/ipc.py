@@ -174,14 +174,21 @@ class Run(Benchmark):
 
     def _rate(self, variant: Variant) -> None:
         pair, seconds = self._pairs[variant.peer], self._plan.rate_s
-        rate = pair.rate(variant.mode, SMALL_BYTES, seconds, DEFAULT_RING_BYTES)
+        rate = self.undisturbed(
+            lambda: pair.rate(variant.mode, SMALL_BYTES, seconds, DEFAULT_RING_BYTES),
+            until_s=self._plan.budget_s,
+        )
         self.results.rates.setdefault(variant, []).append(rate)
 
     def _latency(self, point: Point, variant: Variant) -> None:
         slow = point.rate_per_s <= 100
         seconds = self._plan.slow_latency_s if slow else self._plan.latency_s
-        latency = self._pairs[variant.peer].latency(
-            variant.mode, point.size_bytes, point.rate_per_s, seconds, point.ring_bytes
+        pair = self._pairs[variant.peer]
+        latency = self.undisturbed(
+            lambda: pair.latency(
+                variant.mode, point.size_bytes, point.rate_per_s, seconds, point.ring_bytes
+            ),
+            until_s=self._plan.budget_s,
         )
         self.results.latencies.setdefault((point, variant), []).append(latency)
 

@@ -2,11 +2,11 @@
 
     python bench/monitor.py [--quick] [--seconds S] [--rounds N] [--out FOLDER]
 
-Word count and a chain of two hops on local Spark with two workers, unpaced, all ways in turns. A
+Word count and a chain of two hops on local Spark with two workers, unpaced, each in its turn. A
 report holds everything: progress, latencies, and the traffic of every link. What is counted on the
 way (two additions for each message) is counted always; one report at the end is sent always.
 
-A report twice a second costs less than two runs differ by chance. So there is a third way, with 50
+A report twice a second costs less than two runs differ by chance. So there is a third job, with 50
 times as many reports: `overhead` is how much more CPU time a record takes with these, as a part of
 what it takes without reports, divided by 50 (the median over neighbouring runs). `direct` is
 the same with two reports a second, undivided, and `slower` that of the highest rate.
@@ -16,11 +16,10 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 from harness.frame import Benchmark, Options, machine, main
 from harness.spread import Spread, limits, middle, rounded
-from tailrace.bench import WORKLOADS
+from tailrace.cli.bench import WORKLOADS
 from tailrace.control.protocol import Settings
 from tailrace.sources import unpaced
 from tailrace.spark.session import local_spark
@@ -33,8 +32,7 @@ _PATIENCE_S = 120.0
 def run(spark: Any, workload: str, seconds: float, progress_s: float) -> tuple[float, float]:
     """Records per second, and CPU time per record in microseconds."""
     build, make, fan_out = WORKLOADS[workload]
-    with patch("tailrace.spark.job.Settings", partial(Settings, progress_s=progress_s)):
-        job = build(unpaced(make, seconds=seconds)).start(spark, workers=2)
+    job = build(unpaced(make, seconds=seconds)).start(spark, workers=2, progress_s=progress_s)
     if not job.await_termination(_PATIENCE_S):
         job.stop(drain=False)
         raise RuntimeError(f"{job.name!r} did not end")
@@ -70,8 +68,8 @@ class Found:
         """The same by having as many as usual."""
         return self._more("on", 1)
 
-    def _more(self, way: str, times: int) -> Spread:
-        pairs = zip(self.cpu_us[way], self.cpu_us["off"], strict=True)
+    def _more(self, reporting: str, times: int) -> Spread:
+        pairs = zip(self.cpu_us[reporting], self.cpu_us["off"], strict=True)
         return Spread.of([(with_ / without - 1) / times for with_, without in pairs])
 
     @property
@@ -96,7 +94,7 @@ class Run(Benchmark):
         self._background_percent = 0.0
 
     def measure(self) -> None:
-        """All ways in turns; who is first changes from round to round."""
+        """Each in its turn; who is first changes from round to round."""
         self._background_percent = self.background_percent()
         self.say("starting Spark")
         spark = local_spark(2)
@@ -104,12 +102,14 @@ class Run(Benchmark):
         for workload in WORKLOADS:
             self.say(workload)
             run(spark, workload, 1.0, REPORTING["on"])  # to warm up
-            found = Found({way: [] for way in REPORTING}, {way: [] for way in REPORTING})
+            found = Found({how: [] for how in REPORTING}, {how: [] for how in REPORTING})
             for number in range(self._plan.rounds):
-                for way in sorted(REPORTING, reverse=bool(number % 2)):
-                    rate, cpu_us = run(spark, workload, self._plan.seconds, REPORTING[way])
-                    found.rate_per_s[way].append(rate)
-                    found.cpu_us[way].append(cpu_us)
+                for how in sorted(REPORTING, reverse=bool(number % 2)):
+                    rate, cpu_us = self.undisturbed(
+                        partial(run, spark, workload, self._plan.seconds, REPORTING[how])
+                    )
+                    found.rate_per_s[how].append(rate)
+                    found.cpu_us[how].append(cpu_us)
             self._found[workload] = found
 
     def table(self) -> str:
@@ -150,8 +150,8 @@ class Run(Benchmark):
         return {"headline": figures, "machine": machine(), "rounds": rounds}
 
 
-def _medians(by_way: dict[str, list[float]]) -> dict[str, float | None]:
-    return {way: middle(Spread.of(values)) for way, values in by_way.items()}
+def _medians(found: dict[str, list[float]]) -> dict[str, float | None]:
+    return {how: middle(Spread.of(values)) for how, values in found.items()}
 
 
 if __name__ == "__main__":

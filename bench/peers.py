@@ -134,7 +134,7 @@ class Run(Benchmark):
         def step(system: Contestant) -> None:
             seconds = self._plan.latency_s if rate_per_s else self._plan.rate_s
             tuning = self._results.best_tuning(system.key, workload)
-            run = self._run(system, workload, rate_per_s, seconds, tuning)
+            run = self.undisturbed(lambda: self._run(system, workload, rate_per_s, seconds, tuning))
             self._results.add(system.key, workload, rate_per_s, number, run)
 
         self._attempt(system, step)

@@ -3,7 +3,7 @@
     python bench/planner.py [--quick] [--out FOLDER]
 
 BriskStream's section 6.4 on its simulated servers: the four applications as the paper describes
-them (`tailrace/plan/briskstream.py` says which numbers are the paper's and which are chosen), 8
+them (`planner_parts/briskstream.py` says which numbers are the paper's and which are chosen), 8
 sockets of 18 cores, compression 5.
 
 What is compared is predicted throughput at the sinks, by the one model in `plan/model.py`: what
@@ -41,21 +41,21 @@ from typing import Any
 from harness.frame import Benchmark, Options, machine, main
 from harness.spread import rounded
 from planner_parts.accuracy import WORKERS, accuracy, summary
+from planner_parts.briskstream import APPS
 from planner_parts.traffic import internode_fractions
 from tailrace.graph.model import Graph
-from tailrace.plan.briskstream import APPS
-from tailrace.plan.consolidate import consolidate
-from tailrace.plan.first_fit import first_fit
-from tailrace.plan.flow import flow_of
-from tailrace.plan.layout import layout_of_plan
-from tailrace.plan.machine import Machine, server_a, server_b
-from tailrace.plan.model import predict
-from tailrace.plan.os_placement import os_placement
+from tailrace.plan.model.flow import flow_of
+from tailrace.plan.model.machine import Machine, server_a, server_b
+from tailrace.plan.model.prediction import predict
+from tailrace.plan.model.profile import Profile
 from tailrace.plan.plan import Plan, check
-from tailrace.plan.profile import Profile
-from tailrace.plan.random_plan import random_plan
-from tailrace.plan.rlas import LAYOUTS, rlas, rlas_fix_l, rlas_fix_u
-from tailrace.plan.round_robin import round_robin
+from tailrace.plan.schedulers.consolidate import consolidate
+from tailrace.plan.schedulers.first_fit import first_fit
+from tailrace.plan.schedulers.os_placement import os_placement
+from tailrace.plan.schedulers.random_plan import random_plan
+from tailrace.plan.schedulers.rlas import LAYOUTS, rlas, rlas_fix_l, rlas_fix_u
+from tailrace.plan.schedulers.round_robin import round_robin
+from tailrace.plan.search.layout import layout_of_plan
 from tailrace.spark.session import local_spark
 
 RANDOM_PLANS = 1_000

@@ -27,6 +27,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -233,6 +234,7 @@ class Run(Benchmark):
         super().__init__(options, folder, started)
         self._plan = self.plan(QUICK, FULL)
         self._found: dict[str, list[Outcome]] = {way: [] for way in WAYS}
+        self._discarded: list[Outcome] = []
         self._background_percent = 0.0
 
     def measure(self) -> None:
@@ -249,7 +251,11 @@ class Run(Benchmark):
         for number in range(plan.rounds):
             for way in WAYS if number % 2 == 0 else reversed(WAYS):
                 self.say(f"round {number + 1} of {plan.rounds}: {way}")
-                self._found[way].append(ways.run(way, self._new_folder()))
+                found = self.undisturbed(partial(self._run, ways, way), self._discarded.append)
+                self._found[way].append(found)
+
+    def _run(self, ways: Ways, way: str) -> Outcome:
+        return ways.run(way, self._new_folder())
 
     def _new_folder(self) -> Path:
         return Path(tempfile.mkdtemp(dir=self.folder))
@@ -268,7 +274,8 @@ class Run(Benchmark):
         return Spread.of([inside_ms[percentile] for inside_ms in told if inside_ms])
 
     def _sum(self, count: str) -> int:
-        return sum(getattr(outcome, count) for found in self._found.values() for outcome in found)
+        every = (*self._found.values(), self._discarded)
+        return sum(getattr(outcome, count) for found in every for outcome in found)
 
     def table(self) -> str:
         """Everything that was measured, as text."""

@@ -6,7 +6,7 @@ Each contestant is a fresh Python with a fresh JVM, and they take turns:
 
   plain   SparkSession.builder.master("local[2]"), as most people start it
   first   tailrace's `local_spark` with an empty cache folder
-  ours    `local_spark` from then on
+  ours    `local_spark` after `tailrace warm-up`
 
 Measured: Python's start to a session, a first topology's start until all its workers run, and the
 same for a second topology on the same session (`startup_parts/contestant.py`).
@@ -16,6 +16,7 @@ import os
 import sys
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,17 +59,24 @@ class Run(Benchmark):
         for number in range(self._plan.rounds):
             self.say(f"round {number + 1} of {self._plan.rounds}")
             for name in CONTESTANTS:
-                self._found[name].append(self._start(name, filled if name == "ours" else empty))
+                cache = filled if name == "ours" else empty
+                self._found[name].append(self.undisturbed(partial(self._start, name, cache)))
 
     def _fill(self, cache: Path) -> None:
-        """Let a program leave its archive in the cache, and wait for it."""
-        from tailrace.spark.archive import make
+        """What `tailrace warm-up` does."""
+        from tailrace.cli.warm_up import record
+        from tailrace.spark.archive import ArchiveError, make
         from tailrace.spark.session import local_archive
 
         os.environ["XDG_CACHE_HOME"] = str(cache)
         path = local_archive()
-        if path is None or not make(path):
-            self.say("no archive could be made; 'ours' runs without")
+        if path is None:
+            self.say("no Java was found; 'ours' runs without an archive")
+            return
+        try:
+            make(path, record)
+        except ArchiveError as error:
+            self.say(f"'ours' runs without an archive: {error}")
 
     def _start(self, contestant: str, cache: Path) -> dict[str, float]:
         environment = {**os.environ, "XDG_CACHE_HOME": str(cache)}

@@ -9,7 +9,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import tailrace as tr
-from tailrace.spark.session import local_spark
 
 Reading = dict[str, Any]
 Mean = tuple[int, float, Reading | None]  # how many, their sum, and the newest if it is above
@@ -23,7 +22,7 @@ def follow(mean: Mean, reading: Reading) -> Mean:
 
 
 def main() -> None:
-    spark = local_spark(3)  # two workers, and a task slot in which Spark reads its DataFrame
+    spark = tr.local_spark(3)  # two workers, and a task slot in which Spark reads its DataFrame
     stream = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 100).load()
     readings = stream.selectExpr("value % 5 AS sensor", "value * 7 % 40 + 0.5D AS celsius")
     with TemporaryDirectory() as table:

@@ -3,7 +3,6 @@
 from typing import Any
 
 import tailrace as tr
-from tailrace.spark.session import local_spark
 
 PORT = 9998
 
@@ -24,7 +23,7 @@ def recorded(spark: Any) -> Any:
 
 
 if __name__ == "__main__":
-    spark = local_spark(2)
+    spark = tr.local_spark(2)
     history = topology.transform(
         recorded(spark),
         "key string, start double, end double, value long",

@@ -5,7 +5,6 @@ from tempfile import TemporaryDirectory
 
 import tailrace as tr
 from tailrace.apps.word_count import count, sentences
-from tailrace.spark.session import local_spark
 
 topology = tr.Topology("word count")
 words = topology.source(tr.sources.unpaced(sentences(), seconds=3)).shuffle().flat_map(str.split)
@@ -20,7 +19,7 @@ if __name__ == "__main__":
     with TemporaryDirectory() as folder:
         path = Path(folder) / "plan.json"
         made.plan.save(path)  # to look at, to change, to keep
-        spark = local_spark(2)
+        spark = tr.local_spark(2)
         job = topology.start(spark, plan=path)  # or at once: start(spark, scheduler="auto")
         job.await_termination()
 

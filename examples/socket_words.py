@@ -5,7 +5,6 @@ The source waits on its socket and connects again when the server goes away and 
 
 import tailrace as tr
 from tailrace import sinks, sources
-from tailrace.spark.session import local_spark
 
 HOST, PORT = "127.0.0.1", 9999
 
@@ -19,7 +18,7 @@ topology = tr.Topology("words from a socket")
 )
 
 if __name__ == "__main__":
-    job = topology.start(local_spark(2))
+    job = topology.start(tr.local_spark(2))
     print(f"waiting for lines from {HOST}:{PORT}; Ctrl-C ends it")
     try:
         job.await_termination()

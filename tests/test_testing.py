@@ -29,9 +29,7 @@ class _Forever(tr.Reader):
 
 
 class Forever(tr.Source):
-    def open(
-        self, index: int, parallelism: int, clock_ns: Callable[[], int], position: Any = None
-    ) -> tr.Reader:
+    def open(self, split: tr.Split, clock_ns: Callable[[], int], position: Any = None) -> tr.Reader:
         return _Forever(clock_ns)
 
 

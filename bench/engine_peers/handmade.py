@@ -39,9 +39,10 @@ from engine_peers.workloads import (
     sentences,
     window,
 )
+from harness.arrivals import EVEN, pace_of
 
 _PIPE_BYTES = 1 << 20
-_AHEAD = {1: 1024, 64: 128}
+_AHEAD = {1: 1024, 64: 128, 512: 16}
 """Messages under way, by batch: fewer than a pipe holds, so that two writers never both block."""
 _REPLY_TIMEOUT_S = 20.0
 _POOLS: dict[str, Callable[[], list[Any]]] = {
@@ -76,6 +77,7 @@ class Task:
     variant: Variant
     seconds: float
     rate_per_s: float
+    pacing: str = EVEN
 
 
 VARIANTS = tuple(
@@ -93,31 +95,37 @@ class Batches:
         pool = _POOLS[task.variant.workload]()
         self._records: Iterator[Any] = islice(cycle(pool), index, None, sources)
         self._batch = task.variant.batch
-        self._gap_ns = sources * 1e9 / task.rate_per_s if task.rate_per_s else 0.0
         self.first_ns = time.monotonic_ns()
-        self._offset_ns = self._gap_ns * index / sources
         self._end_ns = self.first_ns + int(task.seconds * 1e9)
+        self._dues_ns: Iterator[int] | None = None
+        self._next_ns = 0
+        if task.rate_per_s:
+            offsets_ns = pace_of(task.pacing, task.rate_per_s).offsets_ns(index, sources, 0)
+            self._dues_ns = map(self.first_ns.__add__, offsets_ns)
+            self._next_ns = next(self._dues_ns)
         self.emitted = 0
         self.due_ns = 0
 
     def wait_s(self) -> float | None:
         """How long until the next batch is due; None: the source has ended."""
         now_ns = time.monotonic_ns()
-        if not self._gap_ns:
+        if self._dues_ns is None:
             return 0.0 if now_ns < self._end_ns else None
-        next_ns = self.first_ns + self._offset_ns + self.emitted * self._gap_ns
-        if next_ns >= self._end_ns:
+        if self._next_ns >= self._end_ns:
             return None
-        return max(next_ns - now_ns, 0.0) / 1e9
+        return max(self._next_ns - now_ns, 0) / 1e9
 
     def take(self) -> list[Any]:
         """The next batch, if it is due: of what is due now, no more than belongs in a message."""
         count = self._batch
-        if self._gap_ns:
-            start_ns = self.first_ns + self._offset_ns
-            self.due_ns = int(start_ns + self.emitted * self._gap_ns)
-            due = int((time.monotonic_ns() - start_ns) / self._gap_ns) + 1 - self.emitted
-            count = max(min(count, due), 1)
+        if self._dues_ns is not None:
+            self.due_ns = self._next_ns
+            now_ns, count = time.monotonic_ns(), 0
+            while count < self._batch and (self._next_ns <= now_ns or not count):
+                count += 1
+                self._next_ns = next(self._dues_ns)
+                if self._next_ns >= self._end_ns:
+                    break
         records = list(islice(self._records, count))
         self.emitted += count
         return records
@@ -295,7 +303,8 @@ def _zmq(rank: int, folder: Path) -> tuple[Send, Receive]:
     return outbox.send, receive
 
 
-def _do(task: Task, rank: int, send: Send, receive: Receive) -> dict[str, Any]:
+def do_task(task: Task, rank: int, send: Send, receive: Receive) -> dict[str, Any]:
+    """One side of a run; what `outcome_of` needs from it."""
     variant = task.variant
     paced = task.rate_per_s > 0
     latencies = Latencies()
@@ -333,7 +342,7 @@ def peer_main(
     ways = {"pipe": _pipe(inbox, outbox), "zmq": _zmq(rank, folder)}
     while (task := commands.recv()) is not None:
         try:
-            commands.send(_do(task, rank, *ways[task.variant.transport]))
+            commands.send(do_task(task, rank, *ways[task.variant.transport]))
         except Exception:
             commands.send(traceback.format_exc())
 
@@ -358,9 +367,16 @@ class Pair:
         for connection in (*forth, *back):
             connection.close()
 
-    def run(self, variant: Variant, seconds: float, rate_per_s: float, warm_s: float) -> Outcome:
+    def run(
+        self,
+        variant: Variant,
+        seconds: float,
+        rate_per_s: float,
+        warm_s: float,
+        pacing: str = EVEN,
+    ) -> Outcome:
         """Run a variant; the first `warm_s` of it do not count."""
-        task = Task(variant, seconds, rate_per_s)
+        task = Task(variant, seconds, rate_per_s, pacing)
         for commands in self._commands:
             commands.send(task)
         answers = []
@@ -371,7 +387,7 @@ class Pair:
             if isinstance(answer, str):
                 raise RuntimeError(f"handmade {variant.label}:\n{answer}")
             answers.append(answer)
-        return _outcome(variant, answers, seconds, warm_s)
+        return outcome_of(variant, answers, seconds, warm_s)
 
     def end(self) -> None:
         """End both."""
@@ -383,9 +399,10 @@ class Pair:
                 process.kill()
 
 
-def _outcome(
+def outcome_of(
     variant: Variant, answers: list[dict[str, Any]], seconds: float, warm_s: float
 ) -> Outcome:
+    """What both sides have told, checked and summed up."""
     sources = [answer["source"] for answer in answers if answer["source"]]
     sinks = [answer["sink"] for answer in answers if answer["sink"]]
     emitted = [source[0] for source in sources]

@@ -20,6 +20,14 @@ def table(results: Results) -> str:
         for (workload, rate), outcomes in results.tailrace.items()
     ]
     rows += [(v.label, rate, outcomes) for (v, rate), outcomes in results.handmade.items()]
+    rows += [
+        (f"Tailrace {workload}, Poisson", rate, outcomes)
+        for (workload, rate), outcomes in results.tailrace_poisson.items()
+    ]
+    rows += [
+        (f"{v.label}, Poisson", rate, outcomes)
+        for (v, rate), outcomes in results.handmade_poisson.items()
+    ]
     rows.sort(key=lambda row: row[1])
     for label, rate, outcomes in rows:
         if rate == 0:
@@ -29,11 +37,11 @@ def table(results: Results) -> str:
         if (variant, 0) not in results.handmade:
             once = f"once: {short(outcome.rate_per_s)}"
             lines.append(f"{variant.label:<44}{once:>34}{outcome.cpu_us:>10.2f}")
-    lines += ["", f"{'latency, ms':<54}{'p50':>26}{'p99':>26}{'p99.9':>26}"]
+    lines += ["", f"{'latency, ms':<64}{'p50':>26}{'p99':>26}{'p99.9':>26}"]
     for label, rate, outcomes in rows:
         if rate:
             cells = "".join(f"{cell(results.latency(outcomes, p)):>26}" for p in _PERCENTILES)
-            lines.append(f"{label + f' at {rate:,}/s':<54}{cells}")
+            lines.append(f"{label + f' at {rate:,}/s':<64}{cells}")
     return "\n".join([*lines, ""])
 
 
@@ -77,7 +85,21 @@ def headline(results: Results, elapsed_s: float) -> dict[str, Any]:
         for percentile in ("p50", "p99"):
             spread = results.latency(rivals, percentile)
             figures[f"handmade_{workload}_10k_{percentile}_ms"] = middle(spread)
-    every = [outcome for outcomes in results.tailrace.values() for outcome in outcomes]
+        random = results.tailrace_poisson.get((workload, 10_000), [])
+        by_hand = [
+            outcome
+            for (variant, _), paced in results.handmade_poisson.items()
+            for outcome in paced
+            if variant.workload == workload
+        ]
+        for percentile in ("p50", "p99"):
+            spread = results.latency(random, percentile)
+            figures[f"{workload}_10k_poisson_{percentile}_ms"] = middle(spread)
+            spread = results.latency(by_hand, percentile)
+            figures[f"handmade_{workload}_10k_poisson_{percentile}_ms"] = middle(spread)
+        figures[f"{workload}_10k_poisson_cpu_us"] = _median([o.cpu_us for o in random])
+    found = (*results.tailrace.values(), *results.tailrace_poisson.values(), results.discarded)
+    every = [outcome for outcomes in found for outcome in outcomes]
     rivals = [outcome for outcomes in results.handmade.values() for outcome in outcomes]
     figures["lost"] = sum(outcome.lost for outcome in every)
     figures["duplicated"] = sum(outcome.duplicated for outcome in every)
@@ -110,6 +132,14 @@ def document(results: Results, figures: dict[str, Any]) -> dict[str, Any]:
         "handmade": [
             {"variant": v.label, "rate_per_s": rate, "rounds": [asdict(o) for o in outcomes]}
             for (v, rate), outcomes in results.handmade.items()
+        ],
+        "tailrace_poisson": [
+            {"workload": workload, "rate_per_s": rate, "rounds": [asdict(o) for o in outcomes]}
+            for (workload, rate), outcomes in results.tailrace_poisson.items()
+        ],
+        "handmade_poisson": [
+            {"variant": v.label, "rate_per_s": rate, "rounds": [asdict(o) for o in outcomes]}
+            for (v, rate), outcomes in results.handmade_poisson.items()
         ],
         "trials": [
             {"variant": variant.label, **asdict(outcome)}

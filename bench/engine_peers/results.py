@@ -16,6 +16,11 @@ class Results:
     rounds: int = 0
     tailrace: dict[tuple[str, int], list[Outcome]] = field(default_factory=dict)
     handmade: dict[tuple[Variant, int], list[Outcome]] = field(default_factory=dict)
+    tailrace_poisson: dict[tuple[str, int], list[Outcome]] = field(default_factory=dict)
+    handmade_poisson: dict[tuple[Variant, int], list[Outcome]] = field(default_factory=dict)
+    """The same with records at random distances."""
+    discarded: list[Outcome] = field(default_factory=list)
+    """Of Tailrace: from rounds that were repeated. They count for exactness."""
     trials: dict[Variant, Outcome] = field(default_factory=dict)
     idle_cpu_percent: float | None = None
     background_cpu_percent: float | None = None

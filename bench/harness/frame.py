@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import os
 import platform
 import signal
@@ -9,14 +10,18 @@ import sys
 import tempfile
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
+from harness.steal import Rounds
+
 NOISY_PERCENT = 5
 SETTINGS = {"rounds": (int, "how often to repeat"), "seconds": (float, "how long each run takes")}
 P = TypeVar("P", bound=Any)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,7 @@ class Benchmark(ABC):
         self.folder = folder
         self.ends = ExitStack()
         """What `end` calls, the last first."""
+        self._rounds = Rounds()
         self._started = started
 
     def plan(self, quick: P, full: P) -> P:
@@ -50,6 +56,19 @@ class Benchmark(ABC):
         given = {name: getattr(self.options, name) for name in self.settings}
         changes = {name: value for name, value in given.items() if value is not None}
         return replace(quick if self.options.quick else full, **changes)
+
+    def undisturbed(
+        self,
+        step: Callable[[], T],
+        discard: Callable[[T], None] = lambda outcome: None,
+        until_s: float = math.inf,
+    ) -> T:
+        """What a step finds; run again, boundedly, while the host steals more than 0.5% of it.
+
+        Not after `until_s` since the start. `discard` gets what does not count. The headline says
+        by `stolen_rounds` how often that was.
+        """
+        return self._rounds.run(step, discard, lambda: self.elapsed_s() < until_s)
 
     def elapsed_s(self) -> float:
         """The time since the command began."""
@@ -69,6 +88,11 @@ class Benchmark(ABC):
         """Say so if other programs use the machine."""
         if background_percent > NOISY_PERCENT:
             self.say(f"warning: other programs use {background_percent:.0f}% of this machine")
+
+    @property
+    def stolen_rounds(self) -> int:
+        """Steps from which time was stolen, the repeated ones included."""
+        return self._rounds.stolen
 
     @abstractmethod
     def measure(self) -> None:
@@ -146,7 +170,7 @@ def main(benchmark: type[B]) -> B:
             print(f"Figure: {figure}")
     except ImportError as error:
         run.say(f"no figure: {error}")
-    figures = run.headline()
+    figures = {**run.headline(), "stolen_rounds": run.stolen_rounds}
     document = options.out / f"{benchmark.name}.json"
     document.write_text(json.dumps(run.document(figures), indent=1) + "\n")
     print(f"All figures: {document}\n")

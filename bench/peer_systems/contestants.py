@@ -6,7 +6,7 @@ import socket
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from engine_peers.handmade import VARIANTS, Variant
@@ -146,7 +146,8 @@ class Hosted(Contestant):
                 raise PeerError(answer["error"])
         used = [ticks - before.get(pid, 0) for pid, ticks in self._cpu_ticks().items()]
         busy = sum(ticks > BUSY_SHARE * sum(used) for ticks in used)
-        return measured(order, warm_s, busy)
+        cpu_s = sum(used) / os.sysconf("SC_CLK_TCK")
+        return replace(measured(order, warm_s, busy), cpu_s=cpu_s)
 
     def _cpu_ticks(self) -> dict[int, int]:
         return {pid: ticks for peer in self._peers for pid, ticks in peer.cpu_ticks().items()}

@@ -5,10 +5,13 @@ it came there: a sentence beside it, a record of the chain in its bytes 8 to 16.
 """
 
 import json
+import random
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +35,8 @@ class Order:
     rate_per_s: int
     """0: as fast as it goes."""
     folder: str
+    pacing: str = "even"
+    """Or "poisson": at random distances, the same for all systems."""
 
     @property
     def planned(self) -> int:
@@ -51,6 +56,20 @@ def record_at(workload: str, number: int, due_ns: int) -> Any:
     return record[:8] + due_ns.to_bytes(8, "little") + record[16:] if due_ns else record
 
 
+def due_times_ns(order: Order, index: int, sources: int) -> list[int]:
+    """When the records of a paced source are due, from its start.
+
+    The same times as `harness.arrivals.pace_of` gives, which the environments of other systems do
+    not have.
+    """
+    numbers = range(index, order.planned, sources)
+    if order.pacing == "even":
+        return [int(number * 1e9 / order.rate_per_s) for number in numbers]
+    chance = random.Random(f"0 {index} {sources}")
+    gaps = (chance.expovariate(order.rate_per_s / sources / 1e9) for _ in numbers)
+    return [int(at_ns) for at_ns in accumulate(gaps)]
+
+
 class Feed:
     """What one of several source instances emits: every n-th record."""
 
@@ -68,27 +87,27 @@ class Feed:
         self._index = index
         self._sources = sources
         self._clock_ns = clock_ns
-        self._gap_ns = 1e9 / order.rate_per_s if order.rate_per_s else 0.0
         self._planned = len(range(index, order.planned, sources))
+        self._dues_ns = due_times_ns(order, index, sources) if order.rate_per_s else []
         factor = LATE_FACTOR if order.rate_per_s else 1
         self._end_ns = self.first_ns + int(factor * order.seconds * 1e9)
 
     def next_due_ns(self) -> int:
         """When the next record is due; of an unpaced source, always now."""
-        return self.first_ns + int((self._index + self.emitted * self._sources) * self._gap_ns)
+        ahead_ns = self._dues_ns[self.emitted] if self.emitted < len(self._dues_ns) else 0
+        return self.first_ns + ahead_ns
 
     def due(self, most: int) -> int | None:
         """How many records may be emitted now, at most `most`; None: this was the last one."""
         now_ns = self._clock_ns()
         if now_ns >= self._end_ns:
             return None
-        if not self._gap_ns:
+        if not self._order.rate_per_s:
             return most
         if self.emitted >= self._planned:
             return None
-        since = (now_ns - self.first_ns) / self._gap_ns
-        through = int((since - self._index) // self._sources) + 1
-        return max(min(through, self._planned, self.emitted + most) - self.emitted, 0)
+        through = bisect_right(self._dues_ns, now_ns - self.first_ns)
+        return max(min(through, self.emitted + most) - self.emitted, 0)
 
     def take(self, most: int) -> list[Any] | None:
         """The records that are due, none if it is too early, None after the last one."""
@@ -98,9 +117,12 @@ class Feed:
         workload, sources = self._order.workload, self._sources
         first = self._index + self.emitted * sources
         numbers = range(first, first + count * sources, sources)
-        if self._gap_ns:
-            start_ns, gap_ns = self.first_ns, self._gap_ns
-            records = [record_at(workload, n, start_ns + int(n * gap_ns)) for n in numbers]
+        if self._order.rate_per_s:
+            dues_ns = self._dues_ns[self.emitted : self.emitted + count]
+            records = [
+                record_at(workload, number, self.first_ns + due_ns)
+                for number, due_ns in zip(numbers, dues_ns, strict=True)
+            ]
         else:
             records = self._unpaced(numbers)
         self.emitted += count

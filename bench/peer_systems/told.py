@@ -31,6 +31,8 @@ class Measured:
     """By percentile; empty when unpaced."""
     saturated: bool = False
     """The sources had to give up: the rate is more than the system takes."""
+    cpu_s: float = 0.0
+    """Of all its processes, over the whole run; 0: not measured."""
 
     @classmethod
     def of(cls, outcome: Outcome, processes: int) -> "Measured":

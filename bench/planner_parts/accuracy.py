@@ -28,11 +28,11 @@ from planner_parts.pace import Pace, watch
 from tailrace.apps import fraud_detection, linear_road, spike_detection, word_count
 from tailrace.graph.expand import chains
 from tailrace.graph.model import Graph
-from tailrace.measure.calibrate import this_machine
-from tailrace.measure.profiler import profile
-from tailrace.plan.machine import Place
-from tailrace.plan.model import predict
+from tailrace.plan.model.machine import Place
+from tailrace.plan.model.prediction import predict
 from tailrace.plan.plan import Plan, check, plan_for, with_parallelism
+from tailrace.planner.calibrate import this_machine
+from tailrace.planner.profiler import profile
 from tailrace.spark.job import start
 
 APPS = {

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 
-from tailrace.measure.yardstick import reading_ns
+from tailrace.planner.yardstick import reading_ns
 
 _EVERY_S = 0.01
 _PATIENCE = 8

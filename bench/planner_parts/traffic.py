@@ -1,10 +1,10 @@
 """How much of SOL's traffic goes between nodes under a scheduler, as TurboStream sets it up."""
 
 from tailrace.apps.sol import topology
-from tailrace.plan.machine import cluster
-from tailrace.plan.profile import Profile
-from tailrace.plan.scheduler import Scheduler
-from tailrace.plan.traffic import estimate, locality
+from tailrace.plan.model.machine import cluster
+from tailrace.plan.model.profile import Profile
+from tailrace.plan.model.traffic import estimate, locality
+from tailrace.plan.schedulers.scheduler import Scheduler
 
 WORKERS = 8
 NODES = (2, 4, 8)

@@ -1,13 +1,14 @@
 """A source that notes how much it has emitted by when, and leaves that in a folder."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tailrace.graph.model import Graph
-from tailrace.runtime.source import Reader, Source, SourceLogic
+from tailrace.runtime.reading import SourceLogic
+from tailrace.runtime.source import Reader, Source, Split
 
 _EVERY_NS = 5_000_000
 
@@ -44,11 +45,12 @@ class Watched(Source):
     name: str
     folder: str | None = None
 
-    def open(
-        self, index: int, parallelism: int, clock_ns: Callable[[], int], position: Any = None
-    ) -> Reader:
-        path = Path(self.folder) / f"{self.name}-{index}.json" if self.folder else None
-        reader = self.source.open(index, parallelism, clock_ns, position)
+    def splits(self, parallelism: int) -> Sequence[Split]:
+        return self.source.splits(parallelism)
+
+    def open(self, split: Split, clock_ns: Callable[[], int], position: Any = None) -> Reader:
+        path = Path(self.folder) / f"{self.name}-{split.index}.json" if self.folder else None
+        reader = self.source.open(split, clock_ns, position)
         return _Watched(reader, clock_ns, path)
 
 

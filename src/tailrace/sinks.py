@@ -42,30 +42,64 @@ def console(per_s: int = 20, format: Callable[[Record], str] = str) -> Console:
     return Console(per_s, format)
 
 
-def text(path: str | PathLike[str], *, overwrite: bool = False) -> LineFiles:
+def text(
+    path: str | PathLike[str], *, every_s: float | None = 1.0, overwrite: bool = False
+) -> LineFiles:
     """`str(record)` as lines, into one file per instance in the directory `path`.
 
-    The files appear, whole, when the input has ended; an instance that fails leaves none.
+    Lines can be seen after `every_s` at the latest, and stay also if the job fails. With
+    `every_s=None` the files appear, whole, when the input has ended; an instance that fails leaves
+    none. `overwrite` replaces files of the same names.
     """
-    return LineFiles(fspath(path), Text(), overwrite)
+    return LineFiles(fspath(path), Text(), overwrite, every_s)
 
 
-def ndjson(path: str | PathLike[str], *, overwrite: bool = False) -> LineFiles:
-    """Like `text`, each line a JSON value."""
-    return LineFiles(fspath(path), Json(), overwrite)
+def ndjson(
+    path: str | PathLike[str], *, every_s: float | None = 1.0, overwrite: bool = False
+) -> LineFiles:
+    """Like `text`, each line a JSON value; what has names (a NamedTuple, too) is an object."""
+    return LineFiles(fspath(path), Json(), overwrite, every_s)
 
 
-def parquet(path: str | PathLike[str], schema: Any = None, **options: Any) -> Parquet:
-    """Rows (dicts or tuples) into one Parquet file per instance in the directory `path`.
+def parquet(
+    path: str | PathLike[str],
+    schema: Any = None,
+    *,
+    every_s: float | None = None,
+    every_rows: int | None = None,
+    overwrite: bool = False,
+    compression: str = "snappy",
+    group_rows: int = 32_768,
+    group_bytes: int = 32 << 20,
+) -> Parquet:
+    """Rows into one Parquet file per instance in the directory `path`.
 
-    The files appear, whole, when the input has ended; an instance that fails leaves none. With
-    `every_s` or `every_rows` there are many, each of which appears when it is time: for jobs that
-    never end. Without a schema, the first rows give one; with `every_s` they may be few, so give
-    it. See `tailrace.connectors.parquet.Parquet`.
+    A row is a dict, dataclass, NamedTuple, msgspec struct or Spark's Row, or a tuple in the order
+    of the columns. The files appear, whole, when the input has ended; an instance that fails leaves
+    none. See `tailrace.connectors.parquet.Parquet`.
+
+    Parameters
+    ----------
+    schema : a pyarrow schema, or a dict of names and pyarrow types; without, the first rows give
+        one, and with `every_s` they may be few
+    every_s, every_rows : many files, each of which appears after so many seconds or with so many
+        rows: for jobs that never end
+    overwrite : replace files of the same names
+    group_rows, group_bytes : a row group is written when it has so many rows, or takes so much
+        memory, and is held in memory until then
     """
     from tailrace.connectors.parquet import Parquet  # pyarrow takes a while to import
 
-    return Parquet(fspath(path), schema, **options)
+    return Parquet(
+        fspath(path),
+        schema,
+        group_rows=group_rows,
+        group_bytes=group_bytes,
+        compression=compression,
+        overwrite=overwrite,
+        every_s=every_s,
+        every_rows=every_rows,
+    )
 
 
 def socket(host: str, port: int, *, json: bool = False, timeout_s: float = 10.0) -> Send:

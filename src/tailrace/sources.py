@@ -5,12 +5,12 @@ An iterable is a source too: `topology.source([1, 2, 3])`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from os import PathLike
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
-from tailrace.connectors.files import Files, files
-from tailrace.connectors.framing import Json, Text
+from tailrace.connectors.files import Files
+from tailrace.connectors.framing import MOST_LINE_BYTES, Json, Text
 from tailrace.connectors.generate import Bursts, Constant, Generate, Poisson
 from tailrace.connectors.memory import Items
 from tailrace.connectors.sockets import Connect, Listen
@@ -23,6 +23,7 @@ __all__ = [
     "lines",
     "listen",
     "ndjson",
+    "parquet",
     "poisson",
     "rate",
     "socket",
@@ -30,6 +31,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from tailrace.connectors.parquet_source import ParquetFiles
     from tailrace.spark.dataframe import DataFrameSource
 
 Make = Callable[[int], Record] | Iterable[Record] | None
@@ -41,13 +43,42 @@ def items(records: Iterable[Record]) -> Items:
 
 
 def lines(
-    path: str | PathLike[str], *, follow: bool = False, from_end: bool = False, **options: Any
+    path: str | PathLike[str],
+    *,
+    follow: bool = False,
+    from_end: bool = False,
+    look_ms: float = 10.0,
+    scan_ms: float = 200.0,
+    most_line_bytes: int = MOST_LINE_BYTES,
+    most_files: int = 1024,
+    split_bytes: int = 1 << 20,
 ) -> Files:
     """The lines of a file, of a directory's files, or of those that match a pattern.
 
-    `follow` goes on as they grow, rotate and appear. See `tailrace.connectors.files.Files`.
+    A file is a split: which instance reads it follows from its path, so parallelism pays with
+    several files or large ones. A line that is too long fails the job and is named. See
+    `tailrace.connectors.files.Files`.
+
+    Parameters
+    ----------
+    follow : go on as the files grow, rotate and appear; the source then has no end
+    from_end : leave out what files hold when the job starts
+    look_ms, scan_ms : how often to look for more lines, and for new and rotated files
+    most_line_bytes : the longest line
+    most_files : that one instance may follow at the same time
+    split_bytes : files of twice that and more, read once, are cut into ranges for several instances
     """
-    return files(path, format=Text(), follow=follow, from_end=from_end, **options)
+    return Files(
+        fspath(path),
+        Text(),
+        follow,
+        from_end,
+        look_ms,
+        scan_ms,
+        most_line_bytes,
+        most_files,
+        split_bytes,
+    )
 
 
 def ndjson(
@@ -56,21 +87,65 @@ def ndjson(
     *,
     follow: bool = False,
     from_end: bool = False,
-    **options: Any,
+    look_ms: float = 10.0,
+    scan_ms: float = 200.0,
+    most_line_bytes: int = MOST_LINE_BYTES,
+    most_files: int = 1024,
+    split_bytes: int = 1 << 20,
 ) -> Files:
     """Like `lines`, each a JSON value; of a `type` if one is given (a dataclass, a struct ...).
 
     A line that is not JSON, or not of the type, fails the job and is named by file and line.
     """
-    return files(path, format=Json(type), follow=follow, from_end=from_end, **options)
+    return Files(
+        fspath(path),
+        Json(type),
+        follow,
+        from_end,
+        look_ms,
+        scan_ms,
+        most_line_bytes,
+        most_files,
+        split_bytes,
+    )
+
+
+def parquet(
+    path: str | PathLike[str],
+    record: Callable[[dict[str, Any]], Record] | None = None,
+    *,
+    columns: Sequence[str] | None = None,
+    batch_rows: int = 4096,
+) -> ParquetFiles:
+    """The rows of a Parquet file, of a directory's files, or of those that match a pattern.
+
+    A row is a record: the value itself if there is one column, a dict if there are several;
+    `record` makes something else of the dict. Without Spark: for a table, `sources.dataframe`.
+
+    Parameters
+    ----------
+    columns : to read only these
+    batch_rows : so many rows are held in memory for one instance, beside a column's page
+    """
+    from tailrace.connectors.parquet_source import ParquetFiles  # pyarrow takes a while to import
+
+    return ParquetFiles(
+        fspath(path), record, None if columns is None else tuple(columns), batch_rows
+    )
 
 
 def rate(
-    per_s: float, make: Make = None, *, count: int | None = None, seconds: float | None = None
+    per_s: float,
+    make: Make = None,
+    *,
+    count: int | None = None,
+    seconds: float | None = None,
+    shares: int | None = None,
 ) -> Generate:
     """So many records per second, at even distances: `make(i)`, or the records of a collection.
 
-    The latency of a record that comes late counts from when it was due.
+    The latency of a record that comes late counts from when it was due. Instance i of n takes
+    every n-th record; with `shares` there are so many splits, whatever the parallelism.
 
     >>> import tailrace as tr
     >>> from tailrace.testing import collect, run
@@ -81,7 +156,7 @@ def rate(
     >>> squares
     [0, 1, 4, 9, 16, 25]
     """
-    return Generate(make, Constant(per_s), count, seconds)
+    return Generate(make, Constant(per_s), count, seconds, shares)
 
 
 def poisson(
@@ -91,9 +166,10 @@ def poisson(
     count: int | None = None,
     seconds: float | None = None,
     seed: int = 0,
+    shares: int | None = None,
 ) -> Generate:
     """So many per second on average, at random distances: as independent visitors come."""
-    return Generate(make, Poisson(per_s, seed), count, seconds)
+    return Generate(make, Poisson(per_s, seed), count, seconds, shares)
 
 
 def bursts(
@@ -103,31 +179,48 @@ def bursts(
     *,
     count: int | None = None,
     seconds: float | None = None,
+    shares: int | None = None,
 ) -> Generate:
     """`size` records at once, every `every_s` seconds."""
-    return Generate(make, Bursts(size, every_s), count, seconds)
+    return Generate(make, Bursts(size, every_s), count, seconds, shares)
 
 
 def unpaced(
-    make: Make = None, *, count: int | None = None, seconds: float | None = None
+    make: Make = None,
+    *,
+    count: int | None = None,
+    seconds: float | None = None,
+    shares: int | None = None,
 ) -> Generate:
     """As fast as they are taken."""
-    return Generate(make, None, count, seconds)
+    return Generate(make, None, count, seconds, shares)
 
 
 def socket(
-    host: str, port: int, *, json: bool = False, reconnect: bool = True, **options: Any
+    host: str,
+    port: int,
+    *,
+    json: bool = False,
+    reconnect: bool = True,
+    most_line_bytes: int = MOST_LINE_BYTES,
 ) -> Connect:
     """Lines (or JSON values) from a server. See `tailrace.connectors.sockets.Connect`."""
-    return Connect(host, port, Json() if json else Text(), reconnect, **options)
+    return Connect(host, port, Json() if json else Text(), reconnect, most_line_bytes)
 
 
-def listen(port: int, host: str = "127.0.0.1", *, json: bool = False, **options: Any) -> Listen:
+def listen(
+    port: int,
+    host: str = "127.0.0.1",
+    *,
+    json: bool = False,
+    most_connections: int = 64,
+    most_line_bytes: int = MOST_LINE_BYTES,
+) -> Listen:
     """Lines (or JSON values) from whoever connects, by default on this host alone.
 
     See `tailrace.connectors.sockets.Listen`.
     """
-    return Listen(port, host, Json() if json else Text(), **options)
+    return Listen(port, host, Json() if json else Text(), most_connections, most_line_bytes)
 
 
 def dataframe(

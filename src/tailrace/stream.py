@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from copy import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tailrace import arguments
-from tailrace.draft import Draft, End
+from tailrace import _arguments as arguments
+from tailrace._arguments import OnErrorName, Options
+from tailrace._draft import Draft, End
 from tailrace.graph.model import MAIN, Grouping, KeyFunction, Record, Rule
 from tailrace.graph.model import Operator as Node
-from tailrace.graph.validate import TopologyError, check_ships
+from tailrace.graph.validate import TopologyError
 from tailrace.runtime import operators
 from tailrace.runtime.arrow import ArrowMap
 from tailrace.runtime.async_map import AsyncMap
-from tailrace.runtime.event_time import LATE, EventTime, TimeFunction, check_seconds, unread
-from tailrace.runtime.join import Join, pair
+from tailrace.runtime.event_time import LATE, EventTime, TimeFunction, unread
+from tailrace.runtime.process import Operator, Process
 from tailrace.runtime.source import Sink, SinkLogic
-from tailrace.runtime.windows import Window
-from tailrace.windowed import WindowedStream
+from tailrace.runtime.times import check_seconds
+from tailrace.spark.shippable import check_ships
+
+if TYPE_CHECKING:
+    from tailrace.keyed import KeyedStream
 
 
 class Stream:
@@ -32,48 +36,86 @@ class Stream:
     they are shuffled, unless a grouping (`shuffle`, `key_by`, ...) says how.
     """
 
-    def __init__(
-        self,
-        draft: Draft,
-        ends: list[End],
-        grouping: Grouping | None = None,
-        time: TimeFunction | None = None,
-    ) -> None:
+    def __init__(self, draft: Draft, ends: list[End], time: TimeFunction | None = None) -> None:
         self._draft = draft
         self._ends = ends
-        self._grouping = grouping
         self._time = time
 
     # ---- operators ----
 
-    def map(self, function: Callable[[Record], Record], **options: Any) -> Stream:
+    def map(
+        self,
+        function: Callable[[Record], Record],
+        *,
+        name: str | None = None,
+        parallelism: int | None = None,
+        on_error: OnErrorName = "fail",
+    ) -> Stream:
         """One result for each record."""
-        return self._then("map", operators.Map(function), function, options)
+        return self._then(
+            "map", operators.Map(function), function, Options(name, parallelism, on_error)
+        )
 
-    def flat_map(self, function: Callable[[Record], Iterable[Record]], **options: Any) -> Stream:
+    def flat_map(
+        self,
+        function: Callable[[Record], Iterable[Record]],
+        *,
+        name: str | None = None,
+        parallelism: int | None = None,
+        on_error: OnErrorName = "fail",
+    ) -> Stream:
         """Any number of results for each record."""
-        return self._then("flat_map", operators.FlatMap(function), function, options)
+        return self._then(
+            "flat_map", operators.FlatMap(function), function, Options(name, parallelism, on_error)
+        )
 
-    def filter(self, function: Callable[[Record], object], **options: Any) -> Stream:
+    def filter(
+        self,
+        function: Callable[[Record], object],
+        *,
+        name: str | None = None,
+        parallelism: int | None = None,
+        on_error: OnErrorName = "fail",
+    ) -> Stream:
         """The records for which the function says yes."""
         logic = operators.Filter(function)
-        return self._then("filter", logic, function, options, time=self._time)
+        return self._then(
+            "filter", logic, function, Options(name, parallelism, on_error), time=self._time
+        )
 
-    def process(self, operator: operators.Operator, **options: Any) -> Stream:
+    def process(
+        self,
+        operator: Operator,
+        *,
+        name: str | None = None,
+        parallelism: int | None = None,
+        on_error: OnErrorName = "fail",
+    ) -> Stream:
         """An operator object of your own."""
-        logic = operators.Process(operator, self._key, self._keyed)
-        return self._then("process", logic, operator, options)
+        return self._then(
+            "process", Process(operator), operator, Options(name, parallelism, on_error)
+        )
 
     def split(
-        self, function: Callable[[Record], str], names: Iterable[str], **options: Any
+        self,
+        function: Callable[[Record], str],
+        names: Iterable[str],
+        *,
+        name: str | None = None,
+        parallelism: int | None = None,
+        on_error: OnErrorName = "fail",
     ) -> dict[str, Stream]:
         """Side streams: each record goes into the one that the function names."""
         outputs = tuple(names)
         stream = self._then(
-            "split", operators.Split(function, outputs), function, options, outputs=outputs
+            "split",
+            operators.Split(function, outputs),
+            function,
+            Options(name, parallelism, on_error),
+            outputs=outputs,
         )
-        operator = stream._ends[0][0]
-        return {name: Stream(self._draft, [(operator, name)], time=self._time) for name in outputs}
+        operator = stream._ends[0].operator
+        return {one: Stream(self._draft, [End(operator, one)], self._time) for one in outputs}
 
     def async_map(
         self,
@@ -82,7 +124,9 @@ class Stream:
         concurrency: int = 64,
         ordered: bool = True,
         timeout_s: float | None = None,
-        **options: Any,
+        name: str | None = None,
+        parallelism: int | None = None,
+        on_error: OnErrorName = "fail",
     ) -> Stream:
         """One result for each record, from a coroutine function: for I/O that takes its time.
 
@@ -96,10 +140,16 @@ class Stream:
         """
         arguments.check_async_map(function, concurrency, timeout_s)
         logic = AsyncMap(function, concurrency, ordered, timeout_s)
-        return self._then("async_map", logic, function, options)
+        return self._then("async_map", logic, function, Options(name, parallelism, on_error))
 
     def map_arrow(
-        self, function: Callable[[Any], Any], *, schema: Any = None, **options: Any
+        self,
+        function: Callable[[Any], Any],
+        *,
+        schema: Any = None,
+        name: str | None = None,
+        parallelism: int | None = None,
+        on_error: OnErrorName = "fail",
     ) -> Stream:
         """A vectorised map: from `pyarrow.RecordBatch` to RecordBatch (or Table).
 
@@ -113,7 +163,9 @@ class Stream:
         those at fault are treated by `on_error`.
         """
         arguments.check_schema(schema)
-        return self._then("map_arrow", ArrowMap(function, schema), function, options)
+        return self._then(
+            "map_arrow", ArrowMap(function, schema), function, Options(name, parallelism, on_error)
+        )
 
     def event_time(
         self,
@@ -121,9 +173,14 @@ class Stream:
         *,
         max_delay_s: float | None = None,
         idle_s: float | None = None,
-        **options: Any,
+        name: str | None = None,
+        parallelism: int | None = None,
+        on_error: OnErrorName = "fail",
     ) -> Stream:
-        """Say when the records happened: `time(record)` in seconds, counted from anything.
+        """Say when the records happened: `time(record)`, exact to the nanosecond inside.
+
+        It gives seconds (int or float) counted from anything, or a datetime with a time zone, or a
+        timestamp of numpy, pandas or Arrow. `WindowResult` then has seconds or datetimes.
 
         Records may come out of order by `max_delay_s`: event time is that much behind the newest
         record. Those still further behind are late, and what that means is up to the operator that
@@ -136,14 +193,14 @@ class Stream:
         `merge`, groupings). After operators that change them, call this again to say how to read
         the new ones; without `max_delay_s` the time that was declared before goes on.
         """
-        arguments.check_options(self, "event_time", options)
         if max_delay_s is None:
             if self._time is None:
                 raise TopologyError(
                     "event_time needs max_delay_s: by how many seconds may a record be behind a"
                     " later one? 0: they come in order"
                 )
-            given = [*options, *(["idle_s"] if idle_s is not None else [])]
+            options = Options(name, parallelism, on_error)
+            given = [*options.given(), *(["idle_s"] if idle_s is not None else [])]
             if given:
                 raise TopologyError(
                     f"event_time got {given[0]} without max_delay_s: it then makes no operator, it"
@@ -157,41 +214,66 @@ class Stream:
         if idle_s is not None:
             check_seconds("idle_s of event_time", idle_s)
         logic = EventTime(time, max_delay_s, idle_s)
-        return self._then("event_time", logic, time, options, time=time)
+        return self._then(
+            "event_time", logic, time, Options(name, parallelism, on_error), time=time
+        )
 
     def side(self, name: str) -> Stream:
         """Another output of the operator before: what it emits with `stream=name`."""
-        operator, _ = self._one_end("side")
+        operator = self._one_end("side").operator
         self._draft.add_output(operator, name)
-        return Stream(self._draft, [(operator, name)])
+        return Stream(self._draft, [End(operator, name)])
 
     def dead_letters(self) -> Stream:
         """The records the operator before could not process, as (record, error) pairs."""
-        operator, _ = self._one_end("dead_letters")
+        operator = self._one_end("dead_letters").operator
         return Stream(self._draft, [self._draft.dead_letters(operator)])
 
     def late(self) -> Stream:
         """The records that came too late for the window or join before."""
-        operator, _ = self._one_end("late")
+        operator = self._one_end("late").operator
         if LATE not in self._draft.operators[operator].outputs:
             raise TopologyError(f"{operator!r} has no late records; only windows and joins do")
         return self.side(LATE)
 
     def merge(self, *others: Stream) -> Stream:
-        """This stream and others as one."""
+        """This stream and others as one. Each keeps the grouping it has.
+
+        So `rules.broadcast().merge(events.shuffle())` gives each rule to all instances and each
+        event to one, and streams that are all keyed are one keyed stream, each by its own key.
+        """
+        from tailrace.keyed import KeyedStream
+
         if any(other._draft is not self._draft for other in others):
             raise TopologyError("a merge got streams of different topologies")
-        ends = sum((other._ends for other in others), self._ends)
-        time = self._time if all(other._time == self._time for other in others) else None
-        return Stream(self._draft, ends, time=time or _unread_of([self, *others]))
+        streams = [self, *others]
+        ends = [end for stream in streams for end in stream._ends]
+        same = all(other._time == self._time for other in others)
+        time = (self._time if same else None) or unread_of(streams)
+        keyed = [stream for stream in streams if isinstance(stream, KeyedStream)]
+        rules = {end.grouping.rule for one in keyed for end in one._ends if end.grouping}
+        if len(rules) > 1:
+            raise TopologyError(
+                "a merge got streams by key_by() and by partial_key_by(), whose keys have one"
+                " instance and two; group them alike, or behind the merge"
+            )
+        kind = KeyedStream if len(keyed) == len(streams) else Stream
+        return kind(self._draft, ends, time)
 
-    def sink(self, sink: Sink | Callable[[Record], object], **options: Any) -> None:
+    def sink(
+        self,
+        sink: Sink | Callable[[Record], object],
+        *,
+        name: str | None = None,
+        parallelism: int | None = None,
+        on_error: OnErrorName = "fail",
+    ) -> None:
         """Where the records go: a sink, or a function that is called with each."""
         if not isinstance(sink, Sink):
             from tailrace.connectors.memory import Call
 
             sink = Call(sink)
-        self._then("sink", SinkLogic(sink), sink, options, outputs=())
+        self._then("sink", SinkLogic(sink), sink, Options(name, parallelism, on_error), outputs=())
 
     # ---- groupings ----
 
@@ -208,7 +290,7 @@ class Stream:
         return self._grouped(Rule.ALL)
 
     def gather(self) -> Stream:
-        """All records to one instance."""
+        """All records to one instance: the next operator has no others."""
         return self._grouped(Rule.GLOBAL)
 
     def partition_by(self, function: Callable[[Record, int], int]) -> Stream:
@@ -221,22 +303,23 @@ class Stream:
         For hot keys, before an associative fold: the two partial results have to be merged by a
         second step.
         """
-        return KeyedStream(self._draft, self._ends, Grouping(Rule.PARTIAL_KEY, key), self._time)
+        from tailrace.keyed import KeyedStream
+
+        return KeyedStream(self._draft, self._regrouped(Rule.PARTIAL_KEY, key), self._time)
 
     def key_by(self, key: KeyFunction | None = None) -> KeyedStream:
         """By key: records of equal keys go to the same instance, in order. Default: the record."""
-        return KeyedStream(self._draft, self._ends, Grouping(Rule.KEY, key), self._time)
+        from tailrace.keyed import KeyedStream
+
+        return KeyedStream(self._draft, self._regrouped(Rule.KEY, key), self._time)
 
     # ---- how ----
 
-    _keyed = False
-
-    @property
-    def _key(self) -> KeyFunction | None:
-        return self._grouping.function if self._keyed and self._grouping else None
+    def _regrouped(self, rule: Rule, function: Any = None) -> list[End]:
+        return [end._replace(grouping=Grouping(rule, function)) for end in self._ends]
 
     def _grouped(self, rule: Rule, function: Any = None) -> Stream:
-        return Stream(self._draft, self._ends, Grouping(rule, function), self._time)
+        return Stream(self._draft, self._regrouped(rule, function), self._time)
 
     def _one_end(self, method: str) -> End:
         if len(self._ends) > 1:
@@ -248,109 +331,32 @@ class Stream:
         kind: str,
         logic: Any,
         shipped: Any,
-        options: dict[str, Any],
+        options: Options,
         *,
         outputs: tuple[str, ...] = (MAIN,),
         time: TimeFunction | None = None,
-        right: Stream | None = None,
+        ports: list[list[End]] | None = None,
     ) -> Stream:
-        arguments.check_options(self, kind, options)
+        """An operator behind this stream, and what comes out of it.
+
+        `ports` is what it reads at each of its ports, if that is not this stream at its only one.
+        """
         draft = self._draft
-        inputs = [self] if right is None else [self, right]
-        name = options.get("name") or draft.free_name(kind)
-        policy = arguments.error_policy(name, options.get("on_error", "fail"))
+        ports = [self._ends] if ports is None else ports
+        name = options.name or draft.free_name(kind)
+        policy = arguments.error_policy(name, options.on_error)
         check_ships(f"the function of {name!r}", shipped)
-        if (parallelism := options.get("parallelism")) is None:
-            before = [operator for stream in inputs for operator, _ in stream._ends]
-            parallelism = max(draft.operators[operator].parallelism for operator in before)
-        node = Node(name, logic, parallelism, ports=len(inputs), outputs=outputs, on_error=policy)
-        draft.add(node, [(stream._ends, stream._grouping) for stream in inputs])
-        return Stream(draft, [(name, MAIN)], time=time or _unread_of(inputs))
+        parallelism = options.parallelism
+        if parallelism is None:
+            ends = [end for port in ports for end in port]
+            parallelism = max(draft.operators[end.operator].parallelism for end in ends)
+            if any(end.grouping and end.grouping.rule is Rule.GLOBAL for end in ends):
+                parallelism = 1
+        node = Node(name, logic, parallelism, ports=len(ports), outputs=outputs, on_error=policy)
+        draft.add(node, ports)
+        return Stream(draft, [End(name, MAIN)], time or unread_of([self]))
 
 
-class KeyedStream(Stream):
-    """A stream grouped by key: its operators have a state per key."""
-
-    _keyed = True
-
-    def scan(
-        self, function: Callable[[Any, Record], Any], *, initial: Any = None, **options: Any
-    ) -> Stream:
-        """`state = function(state, record)` per key; (key, state) for each record."""
-        return self._then("scan", operators.Scan(self._key, function, initial), function, options)
-
-    def fold(
-        self, function: Callable[[Any, Record], Any], *, initial: Any = None, **options: Any
-    ) -> Stream:
-        """Like `scan`, but (key, state) only once per key, when the input ends."""
-        return self._then("fold", operators.Fold(self._key, function, initial), function, options)
-
-    def window(
-        self, window: Window, *, time: str = "event", lateness_s: float = 0.0
-    ) -> WindowedStream:
-        """Cut each key's records into windows: `tumbling`, `sliding` or `session`.
-
-        In event time a window is over when a watermark reaches its end; `event_time` says how
-        records carry it. In processing time (`time="processing"`) records are as old as the
-        worker's clock says when they arrive, and the same clock ends windows. That clock only goes
-        forward; where it counts from is up to the machine.
-
-        A window that is over is forgotten `lateness_s` later. Until then each late record gives
-        its window's result anew, with that record in it; a session's replaces those of all
-        sessions that it overlaps. Records later than that are counted, and go to `late()`.
-
-        >>> from tailrace import Topology, tumbling
-        >>> topology = Topology()
-        >>> clicks = topology.source([("ann", 1), ("bob", 4), ("ann", 2), ("ann", 7)])
-        >>> clicks = clicks.event_time(lambda click: click[1], max_delay_s=3)
-        >>> per_user = clicks.key_by(lambda click: click[0]).window(tumbling(5))
-        >>> per_user.aggregate(lambda count, click: count + 1, 0).sink(print)
-        >>> from tailrace.testing import run
-        >>> report = run(topology)
-        WindowResult(key='ann', start=0, end=5, value=2)
-        WindowResult(key='bob', start=0, end=5, value=1)
-        WindowResult(key='ann', start=5, end=10, value=1)
-        """
-        arguments.check_window(window, lateness_s, time)
-        time_of = arguments.time_function("a window", time, self._time)
-        return WindowedStream(self, window, time_of, lateness_s)
-
-    def join(
-        self,
-        right: KeyedStream,
-        *,
-        within_s: float,
-        function: Callable[[Any, Any], Record] = pair,
-        how: str = "inner",
-        time: str = "event",
-        **options: Any,
-    ) -> Stream:
-        """`function(left, right)` for all pairs of equal keys at most `within_s` apart in time.
-
-        A pair comes out as soon as both are there. With `how="left"`, a left record without any
-        match comes out as `function(left, None)` when none can come any more; with "outer", those
-        of the right do too.
-
-        In event time both streams need `event_time`, and all pairs of records that are not late
-        are found; a late one still meets what is kept, and if nothing can be kept any more it is
-        counted and goes to `late()`. In processing time, what counts is when they arrive.
-        """
-        check_seconds("within_s of a join", within_s, zero=True)
-        kind = arguments.join_kind(how)
-        for side, stream in (("left", self), ("right", right)):
-            grouping = stream._grouping if isinstance(stream, KeyedStream) else None
-            if grouping is None or grouping.rule is not Rule.KEY:
-                raise TopologyError(f"the {side} side of a join must come from .key_by(...)")
-        if right._draft is not self._draft:
-            raise TopologyError("a join got two streams of different topologies")
-        times_of = (
-            arguments.time_function("a join (left side)", time, self._time),
-            arguments.time_function("a join (right side)", time, right._time),
-        )
-        logic = Join((self._key, right._key), times_of, within_s, function, kind)
-        return self._then("join", logic, function, options, outputs=(MAIN, LATE), right=right)
-
-
-def _unread_of(inputs: list[Stream]) -> TimeFunction | None:
+def unread_of(inputs: list[Stream]) -> TimeFunction | None:
     """What is known of time after the inputs, when their records have changed."""
     return None if any(stream._time is None for stream in inputs) else unread

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import random
+import secrets
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,9 +19,11 @@ from dataclasses import dataclass
 from tailrace.connectors.memory import Collect
 from tailrace.graph.model import Record
 from tailrace.graph.wiring import wire
-from tailrace.runtime.core import DEFAULT_LIMITS, Core, Limits
-from tailrace.runtime.outlet import Item
+from tailrace.runtime.core import DEFAULT_LIMITS, Core, Item, Limits
+from tailrace.runtime.deployment import deploy
+from tailrace.runtime.source import with_job
 from tailrace.runtime.step import OperatorFailed
+from tailrace.runtime.strict import strict as watch
 from tailrace.stream import Stream
 from tailrace.topology import Topology
 
@@ -49,6 +52,8 @@ class Report:
 
     rounds: int
     virtual_s: float
+    ended: bool
+    """Whether all sources came to their end; False: it was stopped at `virtual_s`, and drained."""
     records_in: dict[str, int]
     """By operator."""
     skipped: dict[str, int]
@@ -66,6 +71,37 @@ def collect(stream: Stream) -> list[Record]:
     return sink.records
 
 
+_Channel = list[tuple[int, list[tuple[int, list[Item]]], int, int]]
+
+
+@dataclass(frozen=True)
+class _Post:
+    """Carries what one core sends as it is, over channels of limited length."""
+
+    rank: int
+    channels: dict[tuple[int, int], _Channel]
+    credits: list[tuple[int, int, int]]
+    clock: VirtualClock
+    channel_messages: int
+
+    def send(self, peer: int, parcels: list[tuple[int, list[Item]]]) -> int:
+        channel = self.channels.setdefault((self.rank, peer), [])
+        if len(channel) >= self.channel_messages:
+            return 0
+        size_bytes = _PRETENDED_BYTES * sum(len(items) for _, items in parcels)
+        channel.append((self.rank, parcels, self.clock(), size_bytes))
+        return size_bytes
+
+    def credit(self, peer: int, gate: int, taken: int) -> None:
+        self.credits.append((peer, gate, taken))
+
+    def check(self, record: Record) -> None:
+        pass
+
+    def size(self, records: list[Record]) -> int:
+        return _PRETENDED_BYTES
+
+
 def run(
     topology: Topology,
     *,
@@ -74,35 +110,31 @@ def run(
     limits: Limits = DEFAULT_LIMITS,
     channel_messages: int = 16,
     virtual_s: float = 3600.0,
+    strict: bool = False,
 ) -> Report:
     """Run the topology to its end on so many pretended workers.
 
     They take turns in an order that follows from the seed, and exchange messages over channels
     that hold `channel_messages`. Time stands still while anything can be done, then jumps to what
-    is due next; the run stops after `virtual_s` of it as if drained. What coroutines of an async
-    map wait for is real, and waited for.
+    is due next. The run stops after `virtual_s` of it as if drained, and then `ended` of its report
+    is False: `assert run(topology).ended` is for topologies that should end by themselves. What
+    coroutines of an async map wait for is real, and waited for.
+
+    With `strict`, which is slow, an operator that changes a record it got fails the run, and so
+    does one that hands on what could not travel to another worker.
     """
-    wiring = wire(topology.graph)
     chance = random.Random(seed)
     clock = VirtualClock()
     woken = threading.Event()
-    placement = tuple(i % workers for i in range(wiring.instances))
-    channels: dict[tuple[int, int], list[tuple[int, list[Item], int, int]]] = {}
+    named = with_job(topology.graph, secrets.token_hex(4))
+    graph = watch(named) if strict else named
+    deployment = deploy(graph, [i % workers for i in range(wire(graph).instances)])
+    channels: dict[tuple[int, int], _Channel] = {}
     credits: list[tuple[int, int, int]] = []
 
     def make(rank: int) -> Core:
-        def send(peer: int, link: int, items: list[Item]) -> int:
-            channel = channels.setdefault((rank, peer), [])
-            if len(channel) >= channel_messages:
-                return 0
-            size_bytes = _PRETENDED_BYTES * len(items)
-            channel.append((link, list(items), clock(), size_bytes))
-            return size_bytes
-
-        def report(peer: int, link: int, taken: int) -> None:
-            credits.append((peer, link, taken))
-
-        return Core(rank, wiring, placement, clock, send, report, woken.set, limits)
+        post = _Post(rank, channels, credits, clock, channel_messages)
+        return Core(rank, deployment, clock, post, woken.set, limits, clock)
 
     cores: list[Core] = []
 
@@ -110,8 +142,8 @@ def run(
         moved = bool(credits)
         chance.shuffle(credits)
         while credits:
-            peer, link, taken = credits.pop()
-            cores[peer].credit(link, taken)
+            peer, gate, taken = credits.pop()
+            cores[peer].credit(gate, taken)
         for (_, peer), channel in channels.items():
             for _ in range(chance.randint(0, len(channel))):
                 cores[peer].deliver(*channel.pop(0))
@@ -149,10 +181,10 @@ def run(
         raise
     for core in cores:
         core.close()
-    return _report(cores, rounds, clock.now_ns)
+    return _report(cores, rounds, clock.now_ns, not drained)
 
 
-def _report(cores: list[Core], rounds: int, now_ns: int) -> Report:
+def _report(cores: list[Core], rounds: int, now_ns: int, ended: bool) -> Report:
     records_in: dict[str, int] = {}
     skipped: dict[str, int] = {}
     late: dict[str, int] = {}
@@ -164,7 +196,7 @@ def _report(cores: list[Core], rounds: int, now_ns: int) -> Report:
                 records_in[name] = records_in.get(name, 0) + counts.records_in
                 skipped[name] = skipped.get(name, 0) + counts.skipped + counts.dead
                 late[name] = late.get(name, 0) + counts.late
-        for label, stats in core.streams().items():
+        for label, stats in core.counting.streams().items():
             sent[label] = sent.get(label, 0) + stats.sent
             received[label] = received.get(label, 0) + stats.received
-    return Report(rounds, now_ns / 1e9, records_in, skipped, late, sent, received)
+    return Report(rounds, now_ns / 1e9, ended, records_in, skipped, late, sent, received)

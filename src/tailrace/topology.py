@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
 
-from tailrace.draft import Draft
+from tailrace._draft import Draft, End
 from tailrace.graph.model import MAIN, Graph, Operator, Record
-from tailrace.graph.validate import check_ships, validate
-from tailrace.runtime.source import Source, SourceLogic
+from tailrace.graph.validate import validate
+from tailrace.runtime.reading import SourceLogic
+from tailrace.runtime.source import Source
+from tailrace.spark.shippable import check_ships
 from tailrace.stream import Stream
 
 if TYPE_CHECKING:
-    from tailrace.planning import Planned
+    from tailrace._options import StartOptions, TransformOptions
+    from tailrace.plan.model.machine import Machine
+    from tailrace.plan.model.profile import Profile
+    from tailrace.planner.planning import Planned
     from tailrace.spark.job import Job
 
 
@@ -53,7 +59,7 @@ class Topology:
 
             source = Items(list(source))
         self._draft.add(Operator(name, SourceLogic(source), parallelism, is_source=True), [])
-        return Stream(self._draft, [(name, MAIN)])
+        return Stream(self._draft, [End(name, MAIN)])
 
     def dead_letters(self, operator: str) -> Stream:
         """The records that an operator, or a sink, could not process: (record, error) pairs."""
@@ -66,7 +72,7 @@ class Topology:
         validate(graph)
         return graph
 
-    def start(self, spark: Any, **options: Any) -> Job:
+    def start(self, spark: Any, **options: Unpack[StartOptions]) -> Job:
         """Run it on a SparkSession; returns at once. See `tailrace.Job`.
 
         Parameters
@@ -74,36 +80,70 @@ class Topology:
         workers : how many; by default Spark's task slots, and no more than there are instances
         placement : the worker of each instance, in the order of `graph.wiring`
         scheduler : who decides how many instances run where: "auto", "rlas", "consolidate" or any
-            other name in `tailrace.plan.schedulers`. Without, copies are spread in turn
+            other name in `tailrace.plan.schedulers.by_name`. Without, copies are spread in turn
         plan : a `tailrace.plan.plan.Plan`, or the file that one was saved in, instead
         profile, machine : what the scheduler goes by, or files of that; by default measured, here
             and now, by running the operators on a sample from the sources
         keep : operators that stay as many as they are, besides sources and `process` without key
+        rate : records per second of each source, or by source: the plan is then for the fewest
+            nodes and workers that sustain it, of "auto" unless another scheduler is given
         limits : `tailrace.Limits`, the bounds of queues and batches
         node : what counts as one node, whose workers use rings: "memory" (those that find that
             they share memory), "executor" (each is one) or "worker" (each is one: TCP only)
         ring_bytes : the size of each worker's ring
+        ship : modules that executors lack, brought there with tailrace itself; see `tailrace.ship`
+        progress_s : how often workers say what they have done, in seconds; more than 500 workers do
+            less often, each every `workers` ms
+        waiting : how workers wait when there is nothing to do: "balanced" (about as much CPU time
+            as their work takes, and 5% of a core), "spin" (for cores of their own: the least
+            latency, all of the core) or "sleep" (the least CPU time at low rates)
+        tls : whether records are encrypted between workers; by default they are if Spark's own
+            connections are (`spark.network.crypto.enabled`, `spark.ssl.enabled` and the like)
+        ports : the first and the last port that coordinator and workers may listen at, for
+            firewalls; by default the setting `spark.tailrace.ports` (as "40000-40100"), or any
         """
         from tailrace.spark.job import start
 
         return start(self.graph, spark, **options)
 
-    def plan(self, workers: int, scheduler: str = "auto", **options: Any) -> Planned:
+    def plan(
+        self,
+        workers: int,
+        scheduler: str = "auto",
+        *,
+        profile: Profile | Path | str | None = None,
+        machine: Machine | Path | str | None = None,
+        keep: Collection[str] = (),
+        rate: float | Mapping[str, float] | None = None,
+    ) -> Planned:
         """A plan for so many workers, with `explain()`, `picture()`, and `plan` to save and start.
 
         What operators and this machine cost is measured if it is not given, which takes seconds.
 
         Parameters
         ----------
-        scheduler : "auto", "rlas", "consolidate" or any other name in `tailrace.plan.schedulers`
+        scheduler : "auto", "rlas", "consolidate" or any other name in
+            `tailrace.plan.schedulers.by_name`
         profile, machine : what to go by, or files of that
         keep : operators that stay as many as they are, besides sources and `process` without key
+        rate : records per second of each source, or by source. Without, the plan is for the highest
+            rate; with it, for the fewest nodes, and then workers, that sustain it with room to
+            spare, and for little traffic between nodes
         """
-        from tailrace.planning import planned
+        from tailrace.planner.planning import planned
 
-        return planned(self.graph, workers, scheduler, predicted=True, **options)
+        return planned(
+            self.graph,
+            workers,
+            scheduler,
+            profile=profile,
+            machine=machine,
+            keep=keep,
+            rate=rate,
+            predicted=True,
+        )
 
-    def transform(self, df: Any, schema: Any, **options: Any) -> Any:
+    def transform(self, df: Any, schema: Any, **options: Unpack[TransformOptions]) -> Any:
         """The same pipeline over a bounded DataFrame; gives a DataFrame, lazily, like Spark's own.
 
         The rows take the place of the topology's source, and the rows of the result the place of
@@ -124,8 +164,10 @@ class Topology:
         source, sink : their names, if the topology has several
         record : a function from a row as a dict to what the pipeline expects
         partition_by : columns; rows in which they are equal go to one instance of the source
-        order_by : columns by which each instance of the source gets its rows in order; event time
-            needs it, for otherwise rows come in any order
+        order_by : columns by which each instance of the source gets its rows in order. Without it,
+            rows are ordered by the column that `event_time` reads, if the topology has event time;
+            if that cannot be known it is refused, for rows come in any order. `[]`: in no order.
+            Late records are counted in a warning of the log `tailrace.transform`
         limits : `tailrace.Limits`, the bounds of queues and batches
         """
         from tailrace.spark.transform import transform
@@ -137,12 +179,12 @@ class Topology:
 
         Measures nothing; `plan` does, and its `explain()` has what to expect.
         """
-        from tailrace.graph.explain import explain
         from tailrace.graph.wiring import wire
-        from tailrace.plan.spread import spread_out
+        from tailrace.plan.schedulers.spread import spread_out
+        from tailrace.plan.show.placement import who_runs_where
         from tailrace.spark.cluster import cluster_of
         from tailrace.spark.feed import dataframes
-        from tailrace.spark.job import count_workers
+        from tailrace.spark.slots import count_workers
 
         wiring = wire(self.graph)
         if not isinstance(spark, int):
@@ -150,7 +192,7 @@ class Topology:
             spark = count_workers(cluster_of(spark), wiring, None, fed)
         elif spark < 1:
             raise ValueError(f"explain got {spark} workers; there must be at least 1")
-        return explain(wiring, spread_out(wiring, spark), spark)
+        return who_runs_where(wiring, spread_out(wiring, spark), spark)
 
     def __str__(self) -> str:
         streams = self._draft.streams

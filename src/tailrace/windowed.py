@@ -6,14 +6,16 @@ from collections.abc import Callable
 from operator import add, attrgetter
 from typing import TYPE_CHECKING, Any
 
-from tailrace.arguments import check_options
+from tailrace._arguments import OnErrorName, Options
 from tailrace.graph.model import MAIN, Record
-from tailrace.graph.validate import TopologyError, check_ships
+from tailrace.graph.validate import TopologyError
 from tailrace.runtime.event_time import LATE, TimeFunction
 from tailrace.runtime.windows import Session, Window, Windowed, append
+from tailrace.spark.shippable import check_ships
 
 if TYPE_CHECKING:
-    from tailrace.stream import KeyedStream, Stream
+    from tailrace.keyed import KeyedStream
+    from tailrace.stream import Stream
 
 
 class WindowedStream:
@@ -40,43 +42,58 @@ class WindowedStream:
         initial: Any = None,
         *,
         merge: Callable[[Any, Any], Any] | None = None,
-        **options: Any,
+        name: str | None = None,
+        parallelism: int | None = None,
+        on_error: OnErrorName = "fail",
     ) -> Stream:
         """`state = function(state, record)` per key and window, beginning with `initial`.
 
-        The function must not change `initial` in place (nor, with lateness, any state). Sessions
-        also need `merge(state, state)`, for when a record makes two of them one.
+        Each key and window gets a copy of `initial` of its own; a state of None is forgotten, and
+        gives no result. With lateness the function must not change states in place. Sessions also
+        need `merge(state, state)`, for when a record makes two of them one.
         """
-        check_options(self, "aggregate", options)
         if merge is None and isinstance(self._window, Session):
             raise TopologyError(
                 "sessions may grow together: give aggregate() also merge=, a function of two states"
             )
         if merge is not None:
             check_ships("the merge function of a window", merge)
-        return self._then(function, initial, merge, None, options)
+        return self._then(function, initial, merge, None, Options(name, parallelism, on_error))
 
-    def collect(self, **options: Any) -> Stream:
+    def collect(
+        self,
+        *,
+        name: str | None = None,
+        parallelism: int | None = None,
+        on_error: OnErrorName = "fail",
+    ) -> Stream:
         """All records of the window as a list, in the order in which they came.
 
         When sessions grow together, the records of the earlier one come first.
         """
-        check_options(self, "collect", options)
-        return self._then(append, None, add, list, options)
+        return self._then(append, None, add, list, Options(name, parallelism, on_error))
 
-    def _then(
-        self, function: Any, initial: Any, merge: Any, copy: Any, options: dict[str, Any]
-    ) -> Stream:
+    def _then(self, function: Any, initial: Any, merge: Any, copy: Any, options: Options) -> Stream:
         stream = self._stream
+        key, *more_keys = stream._keys
         logic = Windowed(
             self._window,
-            stream._key,
+            key,
             self._time_of,
             self._lateness_s,
             function,
             initial,
             merge,
             copy,
+            tuple(more_keys),
         )
         time = None if self._time_of is None else attrgetter("end")
-        return stream._then("window", logic, function, options, outputs=(MAIN, LATE), time=time)
+        return stream._then(
+            "window",
+            logic,
+            function,
+            options,
+            outputs=(MAIN, LATE),
+            time=time,
+            ports=stream._by_key(),
+        )

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from pyspark import cloudpickle
 
-from tailrace.cli import load
-from tailrace.plan.machine import cluster
+from tailrace.cli.command import load
+from tailrace.plan.model.machine import cluster
 from tailrace.testing import run
 
 GENERATORS = {

@@ -22,7 +22,10 @@
         }                                                      \
     } while (0)
 
-enum { WRITERS = 4, READERS = 3, MESSAGES = 20000, RING_BYTES = 8192 };
+#ifndef MESSAGES
+#define MESSAGES 20000
+#endif
+enum { WRITERS = 4, READERS = 3, RING_BYTES = 8192 };
 
 typedef struct part {
     ring *ring;
@@ -513,126 +516,10 @@ static void old_laps(void) {
     ring_unmap(&r);
 }
 
-/* A rhythm is told when messages came, by a clock of our own. Acceptable: the next beat is expected
- * after a few at even distances, and shortly before it is due; one that comes late or is missed
- * changes nothing but the next expectation; what followed a beat closely is expected to follow the
- * next, too; without a rhythm, or with a quick one, nothing is expected. */
-static void even_messages(void) {
-    enum { MS = 1000000, US = 1000 };
-    rhythm r;
-    uint64_t from, until, passed = 0, at = UINT64_C(5000) * MS;
-    rhythm_open(&r);
-    for (int i = 0; i < 12; i++) rhythm_arrived(&r, ++passed, at += 10 * MS);
-    CHECK(rhythm_expected(&r, passed, at + US, &from, &until), "an even rhythm was not noticed");
-    CHECK(from < at + 10 * MS && from > at + 9 * MS, "awake at the wrong time");
-    CHECK(until > at + 10 * MS && until < at + 11 * MS, "awake for too long");
-    CHECK(rhythm_expected(&r, passed, at + 17 * MS, &from, &until) && from > at + 19 * MS,
-          "one that was missed spoilt it");
-    rhythm_arrived(&r, ++passed, at += 20 * MS);
-    CHECK(rhythm_expected(&r, passed, at + US, &from, &until) && from < at + 10 * MS,
-          "the distance to the one after the missed one was not taken for two");
-    rhythm_arrived(&r, ++passed, at += 13 * MS);
-    CHECK(!rhythm_expected(&r, passed, at + US, &from, &until), "expected from a late one");
-    rhythm_arrived(&r, ++passed, at += 7 * MS);
-    rhythm_arrived(&r, ++passed, at += 10 * MS);
-    CHECK(rhythm_expected(&r, passed, at + US, &from, &until) && from > at + 9 * MS,
-          "one late one spoilt it");
-    for (int i = 0; i < 12; i++) rhythm_arrived(&r, ++passed, at += 20 * MS);
-    CHECK(rhythm_expected(&r, passed, at + US, &from, &until) && from > at + 19 * MS,
-          "a rhythm of half the speed was not noticed");
-    for (int i = 0; i < 12; i++) {
-        rhythm_arrived(&r, ++passed, at += 10 * MS - 60 * US);
-        rhythm_arrived(&r, ++passed, at += 60 * US);
-    }
-    rhythm_arrived(&r, ++passed, at += 10 * MS - 60 * US);
-    CHECK(rhythm_expected(&r, passed, at + 30 * US, &from, &until) && from <= at &&
-              until > at + 60 * US && until < at + 200 * US,
-          "nothing was expected to follow");
-    CHECK(rhythm_expected(&r, passed, at + MS, &from, &until) && from > at + 9 * MS,
-          "the next beat is not expected when nothing follows");
-    rhythm_arrived(&r, ++passed, at += 60 * US);
-    CHECK(rhythm_expected(&r, passed, at + US, &from, &until) && from > at + 9 * MS,
-          "more was expected to follow than the last time");
-    for (int i = 0; i < 50; i++) {
-        rhythm_arrived(&r, ++passed, at += (uint64_t)(1 + (i * 7) % 19) * MS);
-        CHECK(i < 2 || !rhythm_expected(&r, passed, at + US, &from, &until),
-              "expected without a rhythm");
-    }
-    for (int i = 0; i < 50; i++) rhythm_arrived(&r, ++passed, at += 100 * US);
-    CHECK(!rhythm_expected(&r, passed, at + US, &from, &until),
-          "a quick rhythm is for the plain spin");
-}
-
-/* Sleeps for a beat end later than they should. Acceptable: the sleeper learns to get up so much
- * earlier, within bounds; less early again when that is not needed; a single long one changes next
- * to nothing, and one that a message ended early nothing at all. */
-static void late_risers(void) {
-    enum { MS = 1000000, US = 1000 };
-    rhythm r;
-    uint64_t from, until, passed = 0, at = UINT64_C(5000) * MS;
-    rhythm_open(&r);
-    for (int i = 0; i < 12; i++) rhythm_arrived(&r, ++passed, at += 10 * MS);
-    uint64_t first = r.lead_ns;
-    rhythm_asleep(&r, at);
-    rhythm_awake(&r, at - US);
-    rhythm_asleep(&r, 0);
-    rhythm_awake(&r, at + MS);
-    CHECK(r.lead_ns == first, "learned from a sleep that was not for a beat or did not last");
-    rhythm_asleep(&r, at);
-    rhythm_awake(&r, at + 50 * MS);
-    CHECK(r.lead_ns > first && r.lead_ns < first + 50 * US, "one long sleep changed too much");
-    for (int i = 0; i < 100; i++) rhythm_asleep(&r, at), rhythm_awake(&r, at + 300 * US);
-    CHECK(r.lead_ns > 290 * US && r.lead_ns < 330 * US, "sleeps of 300 us more were not learned");
-    CHECK(rhythm_expected(&r, passed, at + US, &from, &until) && from < at + 10 * MS - 290 * US,
-          "the sleeper does not get up earlier");
-    for (int i = 0; i < 1000; i++) rhythm_asleep(&r, at), rhythm_awake(&r, at + 5 * MS);
-    CHECK(r.lead_ns <= BEAT_LEAD_MAX_NS, "getting up earlier and earlier");
-    for (int i = 0; i < 1000; i++) rhythm_asleep(&r, at), rhythm_awake(&r, at + US);
-    CHECK(r.lead_ns == BEAT_LEAD_MIN_NS, "still up early after prompt sleeps");
-}
-
-/* A reader is told how long it waited for a core. Acceptable: it does not spin for a while after it
- * had to wait for long, for longer each time, and forgets that after a good time; it spins on after
- * it had to wait for a moment. */
-static void busy_neighbours(void) {
-    ring_spin spin;
-    uint64_t now = UINT64_C(5000000000), tick = SPIN_LOOK_AT_LOAD_NS, waited, first, second;
-    ring_spin_open(&spin);
-    waited = spin.waited_ns;
-    spin.load_ns = now;
-    ring_keep_calm(&spin, waited, spin.turns, now += tick);
-    CHECK(spin.calm_ns == 0, "calm for no reason");
-    spin.load_ns = now;
-    ring_keep_calm(&spin, waited += tick / 10, spin.turns + 20, now += tick);
-    CHECK(spin.calm_ns == 0, "calm because cores have to wake up");
-    for (int i = 0; i < 200; i++) {
-        spin.load_ns = now;
-        ring_keep_calm(&spin, waited += i % 50 ? 0 : tick / 8, spin.turns + 1, now += tick);
-        CHECK(spin.calm_ns == 0, "calm because of a housekeeper twice a second");
-    }
-    spin.load_ns = now;
-    ring_keep_calm(&spin, waited += tick / 2, spin.turns + 1, now += tick);
-    CHECK(spin.calm_ns > now, "spins although it has to wait");
-    first = spin.calm_ns - now;
-    now = spin.calm_ns + tick;
-    spin.load_ns = now - tick;
-    ring_keep_calm(&spin, waited += tick / 2, spin.turns + 1, now);
-    second = spin.calm_ns - now;
-    CHECK(second == 2 * first, "calm for %lu ns after %lu", second, first);
-    now = spin.calm_ns + 2 * (uint64_t)CALM_MAX_NS;
-    spin.load_ns = now - tick;
-    ring_keep_calm(&spin, waited += tick / 2, spin.turns + 1, now);
-    CHECK(spin.calm_ns - now == first, "good times are not seen");
-    ring_spin_close(&spin);
-}
-
 int main(int count, char **arguments) {
     unsigned seed = count > 1 ? (unsigned)strtoul(arguments[1], NULL, 10) : 1;
     alarm(240); /* a lost wake-up shows as a hang */
     late_helper();
-    even_messages();
-    late_risers();
-    busy_neighbours();
     old_laps();
     hole_while_asleep();
     deaths_on_a_shared_ring();

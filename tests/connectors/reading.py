@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import select
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from typing import Any
 
-from tailrace.runtime.source import Reader, Sink, Source
+from tailrace.runtime.reading import SourceStep
+from tailrace.runtime.source import Reader, Sink, Source, Split, Writing
 from tailrace.testing import VirtualClock
 
 
-def read_all(reader: Reader, most: int = 100) -> list[Any]:
+def serve(
+    source: Source,
+    index: int = 0,
+    parallelism: int = 1,
+    clock_ns: Callable[[], int] | None = None,
+    positions: Mapping[Split, Any] | None = None,
+) -> SourceStep:
+    """One instance of a source, as a worker runs it."""
+    clock_ns = clock_ns or VirtualClock()
+    return SourceStep(source, index, parallelism, lambda records: None, clock_ns, positions)
+
+
+def read_all(reader: Reader | SourceStep, most: int = 100) -> list[Any]:
     """To the end, for a reader that never waits."""
     records: list[Any] = []
     with closing(reader):
@@ -22,10 +35,12 @@ def read_all(reader: Reader, most: int = 100) -> list[Any]:
 
 
 def read_share(source: Source, index: int = 0, parallelism: int = 1, most: int = 100) -> list[Any]:
-    return read_all(source.open(index, parallelism, VirtualClock()), most)
+    return read_all(serve(source, index, parallelism), most)
 
 
-def read_timed(reader: Reader, clock: VirtualClock, most: int = 100) -> list[tuple[int, Any]]:
+def read_timed(
+    reader: Reader | SourceStep, clock: VirtualClock, most: int = 100
+) -> list[tuple[int, Any]]:
     """To the end in virtual time: each record with the time it came at."""
     timed = []
     while (some := reader.poll(most)) is not None:
@@ -38,11 +53,10 @@ def read_timed(reader: Reader, clock: VirtualClock, most: int = 100) -> list[tup
     return timed
 
 
-def wait(reader: Reader) -> None:
+def wait(reader: Reader | SourceStep) -> None:
     """Until its descriptor says that there is something to poll."""
-    descriptor = reader.fileno()
-    assert descriptor is not None
-    select.select([descriptor], [], [])
+    descriptors = reader.filenos() if isinstance(reader, SourceStep) else [reader.fileno()]
+    select.select([one for one in descriptors if one is not None], [], [])
 
 
 def wait_until(reader: Reader, done: Callable[[list[Any]], bool]) -> list[Any]:
@@ -58,8 +72,12 @@ def wait_until(reader: Reader, done: Callable[[list[Any]], bool]) -> list[Any]:
     return records
 
 
-def write(sink: Sink, records: list[Any], *, finish: bool = True) -> None:
-    sink.open(0, 1)
+def begin(sink: Sink, index: int = 0, parallelism: int = 1, job: str = "job") -> None:
+    sink.begin(Writing(job, "sink", index, parallelism))
+
+
+def write(sink: Sink, records: list[Any], *, finish: bool = True, job: str = "job") -> None:
+    begin(sink, job=job)
     try:
         sink.write(iter(records))
         if finish:

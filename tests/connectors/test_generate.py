@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from tailrace import sources
 from tailrace.connectors.generate import Generate
 from tailrace.testing import VirtualClock
-from tests.connectors.reading import read_all, read_share, read_timed
+from tests.connectors.reading import read_all, read_share, read_timed, serve
 
 SECOND = 1_000_000_000
 
 
 def timed(source: Generate, index: int = 0, parallelism: int = 1) -> list[tuple[int, Any]]:
     clock = VirtualClock()
-    return read_timed(source.open(index, parallelism, clock), clock)
+    return read_timed(serve(source, index, parallelism, clock), clock)
 
 
 def test_a_constant_rate_has_even_distances() -> None:
@@ -46,7 +46,7 @@ def test_the_shares_of_all_instances_are_the_whole(
 
 def test_a_late_poll_gets_all_that_was_due_and_the_time_of_the_first() -> None:
     clock = VirtualClock(5 * SECOND)
-    reader = sources.rate(10).open(0, 1, clock)
+    reader = serve(sources.rate(10), 0, 1, clock)
     assert reader.poll(100) == [0]
     clock.now_ns += SECOND
     assert reader.poll(100) == list(range(1, 11))
@@ -56,7 +56,7 @@ def test_a_late_poll_gets_all_that_was_due_and_the_time_of_the_first() -> None:
 
 def test_a_small_poll_leaves_the_rest_of_what_is_due() -> None:
     clock = VirtualClock()
-    reader = sources.rate(10).open(0, 1, clock)
+    reader = serve(sources.rate(10), 0, 1, clock)
     reader.poll(1)
     clock.now_ns = SECOND
     assert reader.poll(3) == [1, 2, 3]
@@ -68,7 +68,7 @@ def test_a_small_poll_leaves_the_rest_of_what_is_due() -> None:
 def test_seconds_bound_the_schedule_not_the_clock() -> None:
     assert len(timed(sources.rate(1000, seconds=2.5))) == 2500
     clock = VirtualClock()
-    late = sources.rate(1000, seconds=2.5).open(0, 1, clock)
+    late = serve(sources.rate(1000, seconds=2.5), 0, 1, clock)
     late.poll(1)
     clock.now_ns = 100 * SECOND
     assert len(read_all(late)) == 2499
@@ -122,7 +122,7 @@ def test_a_collection_of_unknown_length_ends_the_source_too() -> None:
 
 
 def test_unpaced_gives_as_many_as_are_asked_for() -> None:
-    reader = sources.unpaced(lambda i: i * i, count=5).open(0, 1, VirtualClock())
+    reader = serve(sources.unpaced(lambda i: i * i, count=5), 0, 1, VirtualClock())
     assert reader.poll(3) == [0, 1, 4]
     assert reader.poll(3) == [9, 16]
     assert reader.poll(3) is None
@@ -130,7 +130,7 @@ def test_unpaced_gives_as_many_as_are_asked_for() -> None:
 
 def test_unpaced_ends_after_its_seconds() -> None:
     clock = VirtualClock()
-    reader = sources.unpaced(seconds=2).open(0, 1, clock)
+    reader = serve(sources.unpaced(seconds=2), 0, 1, clock)
     assert reader.poll(2) == [0, 1]
     clock.now_ns = 2 * SECOND
     assert reader.poll(2) is None
@@ -147,20 +147,20 @@ def test_unpaced_ends_after_its_seconds() -> None:
 )
 def test_a_position_goes_on_with_the_next_record(source: Generate) -> None:
     clock = VirtualClock()
-    reader = source.open(1, 2, clock)
+    reader = serve(source, 1, 2, clock)
     before: list[Any] = []
     while len(before) < 7:
         before += reader.poll(7 - len(before)) or []
         clock.now_ns = max(clock.now_ns, reader.due_ns() or 0)
     clock = VirtualClock(1000 * SECOND)
-    after = read_timed(source.open(1, 2, clock, reader.position()), clock)
+    after = read_timed(serve(source, 1, 2, clock, reader.positions()), clock)
     assert before + [record for _, record in after] == read_share_timed(source)
     assert after[0][0] == 1000 * SECOND, "it goes on at once"
 
 
 def read_share_timed(source: Generate) -> list[Any]:
     clock = VirtualClock()
-    return [record for _, record in read_timed(source.open(1, 2, clock), clock)]
+    return [record for _, record in read_timed(serve(source, 1, 2, clock), clock)]
 
 
 def test_a_generator_can_be_shipped() -> None:
@@ -187,4 +187,4 @@ def test_what_makes_no_sense_is_refused(make: Any, message: str) -> None:
 
 def test_the_same_records_can_be_had_without_their_pace() -> None:
     source = sources.rate(1, ["a", "b", "c"], seconds=2).unpaced()
-    assert source.open(0, 1, VirtualClock()).poll(10) == ["a", "b", "c"]
+    assert serve(source).poll(10) == ["a", "b", "c"]

@@ -11,6 +11,7 @@ import pytest
 from tailrace import sinks, sources
 from tailrace.connectors.framing import LineError
 from tailrace.connectors.sockets import ListenReader, backoff_ns
+from tailrace.runtime.source import Split
 from tailrace.testing import VirtualClock
 from tests.connectors.reading import wait, wait_until
 
@@ -27,7 +28,7 @@ def port_of(listening: socket.socket) -> int:
 
 
 def listen(**options: Any) -> ListenReader:
-    reader = sources.listen(0, **options).open(0, 1, VirtualClock())
+    reader = sources.listen(0, **options).open(Split(""), VirtualClock())
     assert isinstance(reader, ListenReader)
     return reader
 
@@ -41,7 +42,7 @@ def connect(reader: ListenReader) -> socket.socket:
 
 def test_lines_come_from_a_server_until_it_closes(server: socket.socket) -> None:
     source = sources.socket("127.0.0.1", port_of(server), reconnect=False)
-    with closing(source.open(0, 1, VirtualClock())) as reader:
+    with closing(source.open(Split(""), VirtualClock())) as reader:
         assert reader.poll(10) == []
         connected, _ = server.accept()
         connected.sendall(b"one\ntw")
@@ -54,7 +55,8 @@ def test_lines_come_from_a_server_until_it_closes(server: socket.socket) -> None
 
 
 def test_what_a_poll_leaves_is_due_at_once(server: socket.socket) -> None:
-    with closing(sources.socket("127.0.0.1", port_of(server)).open(0, 1, VirtualClock())) as reader:
+    source = sources.socket("127.0.0.1", port_of(server))
+    with closing(source.open(Split(""), VirtualClock())) as reader:
         reader.poll(1)
         connected, _ = server.accept()
         with connected:
@@ -68,7 +70,7 @@ def test_what_a_poll_leaves_is_due_at_once(server: socket.socket) -> None:
 
 def test_it_connects_again_after_a_while_that_grows(server: socket.socket) -> None:
     clock = VirtualClock()
-    with closing(sources.socket("127.0.0.1", port_of(server)).open(0, 1, clock)) as reader:
+    with closing(sources.socket("127.0.0.1", port_of(server)).open(Split(""), clock)) as reader:
         descriptor = reader.fileno()
         for failures in (1, 2, 3):
             reader.poll(10)
@@ -97,7 +99,7 @@ def free_port() -> int:
 
 def test_a_server_that_is_not_there_is_tried_again() -> None:
     clock = VirtualClock()
-    with closing(sources.socket("127.0.0.1", free_port()).open(0, 1, clock)) as reader:
+    with closing(sources.socket("127.0.0.1", free_port()).open(Split(""), clock)) as reader:
         while not (due_ns := reader.due_ns()):
             assert reader.poll(10) == []
             if reader.due_ns() is None:
@@ -109,7 +111,7 @@ def test_without_reconnection_a_refusal_is_an_error_with_the_address() -> None:
     port = free_port()
     source = sources.socket("127.0.0.1", port, reconnect=False)
     with (
-        closing(source.open(0, 1, VirtualClock())) as reader,
+        closing(source.open(Split(""), VirtualClock())) as reader,
         pytest.raises(ConnectionError, match=f"127.0.0.1:{port} failed: .*refused"),
     ):
         wait_until(reader, bool)
@@ -123,7 +125,7 @@ def test_a_server_that_sends_no_lines_is_an_error(
     server: socket.socket, sent: bytes, message: str
 ) -> None:
     source = sources.socket("127.0.0.1", port_of(server), json=True, most_line_bytes=10)
-    with closing(source.open(0, 1, VirtualClock())) as reader:
+    with closing(source.open(Split(""), VirtualClock())) as reader:
         reader.poll(10)
         connected, _ = server.accept()
         with connected:
@@ -134,7 +136,7 @@ def test_a_server_that_sends_no_lines_is_an_error(
 
 def test_two_instances_of_a_connection_are_refused() -> None:
     with pytest.raises(ValueError, match=r"to there:1 is 2; it must be 1"):
-        sources.socket("there", 1).open(0, 2, VirtualClock())
+        sources.socket("there", 1).splits(2)
 
 
 # ---- from clients ----
@@ -198,7 +200,7 @@ def test_a_client_that_resets_costs_only_itself() -> None:
 
 def test_each_instance_listens_on_a_port_of_its_own() -> None:
     port = free_port()
-    second = sources.listen(port - 1).open(1, 2, VirtualClock())
+    second = sources.listen(port - 1).open(Split("", 1, 2), VirtualClock())
     assert isinstance(second, ListenReader)
     with closing(second):
         assert second.address == ("127.0.0.1", port)

@@ -21,11 +21,12 @@ def test_an_attempt_after_a_failed_one_goes_on_where_that_was() -> None:
     intake: Intake[str] = Intake()
     assert intake.begin(0, 5, "first") == (0, 0)
     assert intake.take(0, 5, 0, 10, "a") == 0
-    assert intake.hand(0, 5, 10) == (10, ["first"])
+    assert intake.hand(0, 5, 10) == ["first"]
     assert intake.take(0, 5, 10, 10, "a") == 0
     assert intake.begin(0, 5, "second") == (20, 10)
     assert intake.take(0, 5, 15, 10, "a") == 5
-    assert intake.hand(0, 5, 10) == (20, ["first", "second"])
+    assert intake.hand(0, 5, 20) == ["first", "second"]
+    assert intake.hand(0, 5, 20) == [], "that is no news"
 
 
 def test_partitions_do_not_know_each_other() -> None:
@@ -34,7 +35,7 @@ def test_partitions_do_not_know_each_other() -> None:
     intake.begin(0, 1, "b")
     intake.take(0, 0, 0, 7, "a")
     assert intake.take(0, 1, 0, 3, "a") == 0
-    assert intake.hand(0, 1, 3) == (3, ["b"])
+    assert intake.hand(0, 1, 3) == ["b"]
 
 
 def test_the_next_batch_begins_with_nothing_and_the_last_is_done_with() -> None:
@@ -45,7 +46,7 @@ def test_the_next_batch_begins_with_nothing_and_the_last_is_done_with() -> None:
     assert intake.take(4, 0, 0, 7, "a") == 0
     assert intake.begin(3, 0, "late") == (ALL, ALL)
     assert intake.take(3, 0, 7, 5, "a") == 5
-    assert intake.hand(3, 0, 5) == (0, [])
+    assert intake.hand(3, 0, 5) == []
 
 
 def test_who_pushed_a_partition_that_is_done_is_forgotten() -> None:
@@ -58,8 +59,8 @@ def test_who_pushed_a_partition_that_is_done_is_forgotten() -> None:
     intake.done(0, 5)
     intake.done(7, 1)
     intake.take(0, 1, 0, 3, "other")
-    assert intake.hand(0, 1, 3) == (3, ["other"])
-    assert intake.hand(0, 5, 0) == (10, [])
+    assert intake.hand(0, 1, 3) == ["other"]
+    assert intake.hand(0, 5, 10) == []
     assert intake.begin(0, 5, "third") == (10, 10)
 
 
@@ -71,7 +72,7 @@ def test_an_attempt_with_more_rows_than_the_one_that_is_done_is_answered() -> No
     intake.hand(0, 5, 10)
     intake.done(0, 5)
     assert intake.take(0, 5, 0, 12, "second") == 10
-    assert intake.hand(0, 5, 2) == (12, ["second"])
+    assert intake.hand(0, 5, 12) == ["second"]
 
 
 def test_a_gap_is_an_error() -> None:
@@ -111,7 +112,6 @@ def test_however_attempts_die_and_overlap_each_row_comes_once_and_in_order(seed:
         elif action == "hand" and handed < len(taken):
             rows_handed = chance.randint(1, len(taken) - handed)
             handed += rows_handed
-            count, pushers = intake.hand(0, 0, rows_handed)
-            heard.update(dict.fromkeys(pushers, count))
+            heard.update(dict.fromkeys(intake.hand(0, 0, handed), handed))
     assert taken == list(range(total))
     assert handed == total

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.control.coordinator import Roster
-from tailrace.control.protocol import Failed, Go, Hello, Peers, Progress, Ready, Stop
+from tailrace.control.protocol import (
+    VERSION,
+    Failed,
+    Go,
+    Hello,
+    Peers,
+    Progress,
+    Ready,
+    Settings,
+    Stop,
+    Suspects,
+    pack,
+    unpack,
+)
+from tailrace.control.roster import ALL, Roster
 from tailrace.control.seating import seat
+
+GONE = "is gone: killed (kill -9, out of memory, a crash in native code), or its host is"
 
 
 def hello(rank: int) -> Hello:
@@ -29,10 +45,11 @@ def running(workers: int) -> Roster:
 def test_workers_meet_when_all_are_there_and_start_when_all_are_ready() -> None:
     roster = Roster(2)
     assert roster.hear(hello(1)) == []
-    assert roster.hear(hello(0)) == [Peers((hello(0), hello(1)), seats=(0, 1))]
+    peers = Peers((hello(0), hello(1)), seats=(0, 1))
+    assert roster.hear(hello(0)) == [(0, peers), (1, peers)]
     assert roster.hear(Ready(0, {1: "ring"})) == []
     assert roster.phase == "starting"
-    assert roster.hear(Ready(1, {0: "ring"})) == [Go()]
+    assert roster.hear(Ready(1, {0: "ring"})) == [(ALL, Go())]
     assert roster.phase == "running"
 
 
@@ -40,23 +57,49 @@ def test_a_job_is_over_when_every_worker_has_ended() -> None:
     roster = running(2)
     assert roster.hear(Progress(0, 1, ended=True)) == []
     assert roster.hear(Progress(1, 1)) == []
-    assert roster.hear(Progress(1, 2, ended=True)) == [Stop(drain=False)]
+    assert roster.hear(Progress(1, 2, ended=True)) == [(ALL, Stop(drain=False))]
     assert roster.phase == "stopped"
+
+
+def test_a_report_is_unpacked_when_somebody_looks() -> None:
+    sent = Progress(3, 1, ended=True, cpu_s=2.5, sent={"a -> b": 7}, queued={"a": 5})
+    came = unpack(pack(sent))
+    assert isinstance(came, Progress)
+    assert (came.rank, came.ended, came.cpu_s) == (3, True, 2.5)
+    assert "queued" not in vars(came)
+    assert unpack(pack(came)) == sent
+    assert came.queued == {"a": 5}
+    assert came == sent
+    assert not hasattr(came, "no such thing")
+
+
+def test_a_report_may_be_looked_at_by_many_threads_at_once() -> None:
+    for _ in range(200):
+        came = unpack(pack(Progress(3, 1, sent={"a -> b": 7}, queued={"a": 5})))
+        with ThreadPoolExecutor(4) as threads:
+            looks = [threads.submit(getattr, came, name) for name in ("sent", "queued") * 2]
+        assert [look.result() for look in looks] == [{"a -> b": 7}, {"a": 5}] * 2
+
+
+def test_many_workers_report_less_often() -> None:
+    few, many = (Settings(workers, ("h", 1), b"", b"") for workers in (400, 3000))
+    assert (few.report_s, many.report_s) == (0.5, 3.0)
 
 
 def test_a_lost_worker_is_named_and_ends_the_job() -> None:
     roster = running(3)
-    [stop] = roster.lost(2, now_s=100.0)
+    [(to, stop)] = roster.lost(2, now_s=100.0)
+    assert to is ALL
     assert isinstance(stop, Stop)
     assert "worker 2" in stop.error
     assert roster.phase == "failed"
-    assert roster.reason == "worker 2 (pid 1002 on 10.0.0.1) is gone: killed, or its host is"
+    assert roster.reason == f"worker 2 (pid 1002 on 10.0.0.1) {GONE}"
 
 
 def test_the_first_reason_counts_and_losses_after_the_end_are_no_failure() -> None:
     roster = running(2)
     assert roster.hear(Failed(0, "first", "traceback")) == [
-        Stop(drain=False, error="first\n\ntraceback")
+        (ALL, Stop(drain=False, error="first\n\ntraceback"))
     ]
     assert roster.hear(Failed(1, "second", "")) == []
     assert roster.lost(1, now_s=100.0) == []
@@ -65,22 +108,22 @@ def test_the_first_reason_counts_and_losses_after_the_end_are_no_failure() -> No
 
 def test_draining_lets_the_workers_end_by_themselves() -> None:
     roster = running(1)
-    assert roster.stop(drain=True) == [Stop(drain=True)]
+    assert roster.stop(drain=True) == [(ALL, Stop(drain=True))]
     assert roster.phase == "draining"
-    assert roster.hear(Progress(0, 1, ended=True)) == [Stop(drain=False)]
+    assert roster.hear(Progress(0, 1, ended=True)) == [(ALL, Stop(drain=False))]
     assert roster.phase == "stopped"
 
 
 def test_a_job_that_has_not_started_has_nothing_to_drain() -> None:
     roster = Roster(2)
     roster.hear(hello(0))
-    assert roster.stop(drain=True) == [Stop(drain=False)]
+    assert roster.stop(drain=True) == [(ALL, Stop(drain=False))]
     assert roster.phase == "stopped"
 
 
 def test_a_stop_at_once_needs_no_answer() -> None:
     roster = running(1)
-    assert roster.stop(drain=False) == [Stop(drain=False)]
+    assert roster.stop(drain=False) == [(ALL, Stop(drain=False))]
     assert roster.over
     assert roster.stop(drain=True) == []
 
@@ -89,7 +132,7 @@ def test_a_silent_host_is_named_at_once_also_while_the_job_starts() -> None:
     roster = Roster(2)
     roster.hear(hello(1))
     reason = "worker 1 (pid 1001 on 10.0.0.1) is silent: its host or the network to it is down"
-    assert roster.lost(1, now_s=100.0, silent=True) == [Stop(drain=False, error=reason)]
+    assert roster.lost(1, now_s=100.0, silent=True) == [(ALL, Stop(drain=False, error=reason))]
     assert roster.reason == reason
 
 
@@ -100,10 +143,10 @@ def test_a_worker_lost_at_the_start_leaves_spark_time_to_say_why() -> None:
     assert roster.tick(102.9) == []
     reason = (
         "Spark ended the workers: ImportError: no numpy; before that,"
-        " worker 0 (pid 1000 on 10.0.0.1) is gone: killed, or its host is"
+        f" worker 0 (pid 1000 on 10.0.0.1) {GONE}"
     )
     assert roster.fail("Spark ended the workers: ImportError: no numpy") == [
-        Stop(drain=False, error=reason)
+        (ALL, Stop(drain=False, error=reason))
     ]
     assert roster.tick(103.0) == []
     assert roster.reason == reason
@@ -115,8 +158,8 @@ def test_a_worker_lost_at_the_start_is_the_reason_when_nobody_knows_better() -> 
     assert roster.lost(0, now_s=100.0) == []
     assert roster.lost(1, now_s=102.0) == []
     assert roster.tick(102.9) == []
-    reason = "worker 0 (pid 1000 on 10.0.0.1) is gone: killed, or its host is"
-    assert roster.tick(103.0) == [Stop(drain=False, error=reason)]
+    reason = f"worker 0 (pid 1000 on 10.0.0.1) {GONE}"
+    assert roster.tick(103.0) == [(ALL, Stop(drain=False, error=reason))]
     assert roster.reason == reason
     assert roster.tick(104.0) == []
 
@@ -126,6 +169,82 @@ def test_a_worker_that_says_nothing_is_not_lost() -> None:
     roster = running(2)
     assert roster.tick(1e9) == []
     assert roster.phase == "running"
+
+
+def test_a_copy_of_a_worker_hears_nothing_until_all_is_over() -> None:
+    roster = Roster(1)
+    assert [to for to, _ in roster.hear(hello(0), speaker=7)] == [0]
+    assert roster.hear(replace(hello(0), pid=5), speaker=8) == []
+    assert roster.hellos[0].pid == 1000
+    assert roster.speakers == {0: 7}
+    assert roster.hear(Failed(0, "a copy gave up", ""), speaker=8) == []
+    assert roster.lost(0, now_s=1.0, speaker=8) == []
+    assert roster.phase == "starting"
+    assert roster.hear(Ready(0, {}), speaker=7) == [(ALL, Go())]
+
+
+def test_before_all_have_met_a_lost_worker_is_replaced_by_its_copy_or_its_next_task() -> None:
+    roster = Roster(2, replaced=True)
+    roster.hear(hello(0), speaker=1)
+    roster.hear(replace(hello(0), pid=5), speaker=2)
+    assert roster.lost(0, now_s=1.0, speaker=1) == []
+    assert (roster.hellos[0].pid, roster.speakers) == (5, {0: 2})
+    assert roster.lost(0, now_s=2.0, silent=True, speaker=2) == []
+    assert roster.hellos == {}
+    roster.hear(hello(1), speaker=3)
+    orders = roster.hear(replace(hello(0), pid=6), speaker=4)
+    assert [to for to, _ in orders] == [0, 1]
+    assert roster.tick(1e9) == []
+
+
+def test_once_they_have_met_a_lost_worker_is_the_end_also_where_spark_tries_again() -> None:
+    roster = Roster(1, replaced=True)
+    roster.hear(hello(0), speaker=1)
+    roster.hear(Ready(0, {}), speaker=1)
+    roster.hear(hello(0), speaker=2)
+    [(to, stop)] = roster.lost(0, now_s=1.0, speaker=1)
+    assert to is ALL
+    assert isinstance(stop, Stop)
+    assert roster.phase == "failed"
+
+
+def test_a_task_that_comes_when_all_is_over_is_sent_home() -> None:
+    roster = Roster(2)
+    roster.hear(hello(0), speaker=1)
+    roster.fail("enough")
+    assert roster.hear(hello(1), speaker=2) == [(1, Stop(drain=False, error="enough"))]
+
+
+def test_who_has_lost_a_peer_waits_for_what_the_coordinator_finds() -> None:
+    roster = running(3)
+    roster.tick(100.0)
+    assert roster.hear(Suspects(0, 2, "closed by the peer")) == []
+    assert roster.hear(Suspects(1, 2, "closed by the peer")) == []
+    assert roster.phase == "running"
+    roster.lost(2, now_s=100.1)
+    assert roster.reason == f"worker 2 (pid 1002 on 10.0.0.1) {GONE}"
+
+
+def test_peers_that_lost_each_other_are_both_named_when_neither_is_gone() -> None:
+    roster = running(2)
+    roster.tick(100.0)
+    roster.hear(Suspects(0, 1, "connection timed out"))
+    assert roster.tick(105.9) == []
+    roster.tick(106.0)
+    assert roster.reason == (
+        "worker 0 (pid 1000 on 10.0.0.1) has lost worker 1 (pid 1001 on 10.0.0.1), which still"
+        " answers the driver: connection timed out. Can their hosts reach each other?"
+    )
+
+
+def test_another_version_is_refused_and_both_are_named() -> None:
+    roster = Roster(2)
+    other = "tailrace 0.0.1 (protocol 1, Python 3.9)"
+    [(to, _)] = roster.hear(replace(hello(1), version=other))
+    assert to is ALL
+    assert roster.reason.startswith(
+        f"worker 1 (pid 1001 on 10.0.0.1) runs {other}; the driver runs {VERSION}. Install"
+    )
 
 
 def met(wanted: tuple[int, ...], hosts: str, node: str = "memory") -> Roster:
@@ -146,7 +265,7 @@ def test_workers_are_told_their_seats() -> None:
     roster = Roster(2, wanted=(1, 0))
     assert roster.seated((0, 1, 1)) == (0, 1, 1)  # nobody knows yet
     roster.hear(replace(hello(0), host="a"))
-    [peers] = roster.hear(replace(hello(1), host="b"))
+    [(_, peers), _] = roster.hear(replace(hello(1), host="b"))
     assert isinstance(peers, Peers)
     assert peers.seats == (0, 1)
 

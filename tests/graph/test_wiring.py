@@ -1,47 +1,36 @@
-"""Every pair of instances that a stream joins has a number, the same on every worker."""
-
-import pickle
+"""Chains of operators, the streams between them, and what instances are called."""
 
 import pytest
 
 from tailrace import Topology
-from tailrace.graph.wiring import Wiring, wire
+from tailrace.graph.wiring import InstanceId, wire
 
 
-def pairs(wiring: Wiring) -> list[tuple[int, int]]:
-    return [(link.sender, link.receiver) for link in wiring.links]
-
-
-def test_links_are_numbered_in_order() -> None:
+def test_instances_have_the_names_of_their_first_operators_in_the_order_of_plans() -> None:
     topology = Topology()
-    topology.source([1], parallelism=2).shuffle().map(abs, parallelism=3).gather().sink(print)
+    numbers = topology.source([1], parallelism=2, name="numbers").shuffle()
+    numbers.map(abs, parallelism=3, name="work").sink(print)
     wiring = wire(topology.graph)
-    assert [link.id for link in wiring.links] == list(range(len(wiring.links)))
-    assert pairs(wiring)[:6] == [(0, 2), (0, 3), (0, 4), (1, 2), (1, 3), (1, 4)]
-    assert wiring.instances == 8
+    assert [str(one) for one in wiring.ids] == [
+        *("numbers[0]", "numbers[1]"),
+        *("work[0]", "work[1]", "work[2]"),
+    ]
+    assert wiring.ids[3] == InstanceId("work", 1)
 
 
-def test_streams_inside_a_chain_have_no_links() -> None:
+def test_streams_inside_a_chain_join_nothing() -> None:
     topology = Topology()
     topology.source([1], parallelism=3).map(abs).sink(print)
-    assert wire(topology.graph).links == ()
+    assert wire(topology.graph).streams == {}
 
 
-def test_a_forwarded_stream_between_chains_joins_equal_indexes() -> None:
+def test_streams_between_chains_are_known_by_their_number_in_the_graph() -> None:
     topology = Topology()
-    left = topology.source([1], name="left", parallelism=2)
-    right = topology.source([2], name="right", parallelism=2)
-    left.merge(right).sink(print)
-    assert pairs(wire(topology.graph)) == [(0, 4), (1, 5), (2, 4), (3, 5)]
-
-
-def test_links_are_found_by_either_end() -> None:
-    topology = Topology()
-    topology.source([1], parallelism=3).shuffle().sink(print, parallelism=4)
+    topology.source([1]).map(abs).shuffle().map(abs, parallelism=3).gather().sink(print)
     wiring = wire(topology.graph)
-    for instance in range(wiring.instances):
-        assert wiring.links_into[instance] == [x for x in wiring.links if x.receiver == instance]
-        assert wiring.links_out_of[instance] == [x for x in wiring.links if x.sender == instance]
+    labels = {n: wiring.graph.streams[n].label for n in wiring.streams}
+    assert list(labels.values()) == ["map -> map 2", "map 2 -> sink"]
+    assert all(wiring.graph.streams[number].label == label for number, label in labels.items())
 
 
 def test_the_chain_of_every_instance_is_found() -> None:
@@ -50,16 +39,7 @@ def test_the_chain_of_every_instance_is_found() -> None:
     wiring = wire(topology.graph)
     for chain in wiring.chains:
         assert all(wiring.chain_of(instance) is chain for instance in chain.instances)
+        assert all(wiring.home[name] is chain for name in chain.operators)
     for unknown in (-1, wiring.instances):
-        with pytest.raises(KeyError, match=f"no instance {unknown}; there are 8"):
+        with pytest.raises(KeyError, match=f"no instance {unknown}; there are 6"):
             wiring.chain_of(unknown)
-
-
-def test_the_numbers_follow_from_the_graph_alone() -> None:
-    topology = Topology()
-    sides = topology.source([1], parallelism=2).split(str, ["1", "2"])
-    sides["1"].merge(sides["2"]).shuffle().sink(print, parallelism=3)
-    graph = topology.graph
-    copy = pickle.loads(pickle.dumps(graph.streams))
-    assert [stream.label for stream in copy] == [stream.label for stream in graph.streams]
-    assert pairs(wire(graph)) == pairs(wire(topology.graph))

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from tailrace.plan.balance import Balance, carried
-from tailrace.plan.weighted import Weighted
+from tailrace.plan.model.weighted import Weighted
+from tailrace.plan.search.balance import Balance, carried
 
 
 @dataclass(frozen=True)

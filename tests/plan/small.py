@@ -6,11 +6,11 @@ from itertools import combinations_with_replacement, product
 from hypothesis import strategies as st
 
 from tailrace.graph.model import MAIN, Graph, Grouping, Operator, Rule, Stream
-from tailrace.plan.flow import Flow
-from tailrace.plan.loads import loads, resource_uses, source_rates
-from tailrace.plan.machine import Cost, Crossing, Machine, Node, Place, Socket
+from tailrace.plan.model.flow import Flow
+from tailrace.plan.model.loads import loads, resource_uses, source_rates
+from tailrace.plan.model.machine import Cost, Crossing, Machine, Node, Place, Socket
+from tailrace.plan.model.profile import OperatorProfile, Profile, Work
 from tailrace.plan.plan import Plan, plan_for
-from tailrace.plan.profile import OperatorProfile, Profile, Work
 
 
 def graph(

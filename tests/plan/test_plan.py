@@ -9,7 +9,7 @@ import tailrace as tr
 from tailrace.graph.expand import chains
 from tailrace.graph.model import Graph, Rule
 from tailrace.graph.wiring import wire
-from tailrace.plan.machine import Place, cluster, server_a
+from tailrace.plan.model.machine import Place, cluster, server_a
 from tailrace.plan.plan import (
     Plan,
     PlanError,

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 import tailrace as tr
 from tailrace.graph.model import Graph
-from tailrace.plan.machine import Machine, Place, cluster
-from tailrace.plan.profile import OperatorProfile, Profile, Work
+from tailrace.plan.model.machine import Machine, Place, cluster
+from tailrace.plan.model.profile import OperatorProfile, Profile, Work
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,8 @@ def topologies(draw: st.DrawFn) -> Graph:
         stream = streams[draw(st.integers(0, len(streams) - 1))]
         regroup = draw(st.sampled_from(["shuffle", "broadcast", "gather", "key_by"]))
         grouped = getattr(stream, regroup)()
-        streams.append(grouped.map(abs, name=f"step {step}", parallelism=draw(parallelism)))
+        copies = 1 if regroup == "gather" else draw(parallelism)
+        streams.append(grouped.map(abs, name=f"step {step}", parallelism=copies))
     for i, stream in enumerate(streams):
         stream.sink(print, name=f"sink {i}")
     return topology.graph

@@ -105,9 +105,13 @@ def test_only_the_records_at_fault_are_skipped() -> None:
 @pytest.mark.parametrize(
     ("record", "options", "message"),
     [
-        (5, {}, "got a int; records must be dicts, tuples or NamedTuples"),
+        (5, {}, "got a int; records must be dicts, dataclasses, NamedTuples"),
         ((1, 2.0), {}, "got a plain tuple; give it a schema"),
-        ((1,), {"schema": SCHEMA}, r"got \(1,\), but the columns are \['x', 'y'\]"),
+        (
+            (1,),
+            {"schema": SCHEMA},
+            r"has 1 values, \(1,\), not 2; the columns are x: int64",
+        ),
         ((1, "a"), {"schema": SCHEMA}, "failed on .*'a'"),
         ({"x": 1}, {"function": lambda batch: 5}, "gave a int; it must give a pyarrow.RecordBatch"),
     ],

@@ -1,4 +1,5 @@
 import asyncio
+import pickle
 import threading
 from typing import Any
 
@@ -8,7 +9,8 @@ from tailrace import Topology
 from tailrace.graph.validate import TopologyError
 from tailrace.runtime.async_map import AsyncMap
 from tailrace.runtime.core import Limits
-from tailrace.runtime.outlet import IDLE
+from tailrace.runtime.markers import IDLE
+from tailrace.runtime.state import Stateful
 from tailrace.runtime.step import OperatorFailed
 from tailrace.runtime.windows import tumbling
 from tailrace.testing import collect, run
@@ -170,10 +172,13 @@ class Stepped:
     def load(self) -> tuple[bool, int]:
         return self.step.busy, self.step.outstanding
 
+    def wait(self) -> None:
+        self._woken.acquire()
+        self.step.on_wake()
+
     def complete(self) -> None:
         while self.step.outstanding:
-            self._woken.acquire()
-            self.step.on_wake()
+            self.wait()
 
     def __enter__(self) -> "Stepped":
         return self
@@ -199,10 +204,10 @@ def test_each_result_keeps_the_time_of_its_emission(ordered: bool) -> None:
 @pytest.mark.parametrize("ordered", [True, False])
 def test_a_watermark_stays_behind_the_records_it_follows(ordered: bool) -> None:
     with Stepped(AsyncMap(doubled, 4, ordered)) as stepped:
-        stepped.step.advance(-1)
+        stepped.step.advance(-2)
         for number in range(20):
             stepped.process([number])
-            stepped.step.advance(number - 0.5)
+            stepped.step.advance(number - 1)
             stepped.step.advance(number)
         stepped.step.advance(IDLE)
         stepped.complete()
@@ -215,7 +220,43 @@ def test_a_watermark_stays_behind_the_records_it_follows(ordered: bool) -> None:
             assert {2 * number for number in before} <= seen
         else:
             seen.update(value[1])
-    assert watermarks == [-1, *range(20), IDLE]
+    assert watermarks == [-2, *range(20), IDLE]
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize("done", [0, 1, 7])
+def test_records_in_flight_go_on_elsewhere(ordered: bool, done: int) -> None:
+    gate = asyncio.Semaphore(done)
+
+    async def gated(number: int) -> int:
+        await gate.acquire()
+        return number * 2
+
+    with Stepped(AsyncMap(gated, 4, ordered)) as first:
+        for number in range(12):
+            first.process([number], emitted_ns=1000 + number)
+            first.step.advance(number)
+        while first.step.outstanding > 12 - done:
+            first.wait()
+        assert isinstance(first.step, Stateful)
+        shared = pickle.loads(pickle.dumps(first.step.shared()))
+    with Stepped(AsyncMap(doubled, 4, ordered)) as second:
+        assert isinstance(second.step, Stateful)
+        second.step.put_shared(shared)
+        second.complete()
+    log = first.bench.log + second.bench.log
+    results = [
+        (emitted_ns, result)
+        for what, value in log
+        if what == "main"
+        for emitted_ns, results in [value]
+        for result in results
+    ]
+    assert sorted(results) == [(1000 + number, 2 * number) for number in range(12)]
+    assert results == sorted(results) or not ordered
+    watermarks = [value for what, value in log if what == "watermark"]
+    assert watermarks == sorted(watermarks)
+    assert watermarks[-1] == 11
 
 
 def test_windows_behind_an_async_map_find_nothing_late() -> None:

@@ -14,12 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tailrace as tr
-from tailrace.control.peers import halves
-from tailrace.graph.wiring import wire
+from tailrace.graph.wiring import InstanceId
 from tailrace.routing.hashing import stable_hash
-from tailrace.runtime.core import Core, Limits, Report
-from tailrace.runtime.outlet import Item, Marker, Outlet
+from tailrace.runtime.core import Core, Item, Limits
+from tailrace.runtime.deployment import Gate
+from tailrace.runtime.exchange import Exchange, Lane, Stamp
+from tailrace.runtime.markers import Marker
 from tailrace.testing import collect, run
+from tests.runtime.posts import core_of
 from tests.runtime.watched import WatchedCore, watched_run
 
 LIMITS = st.builds(
@@ -98,6 +100,8 @@ def random_dag(seed: int) -> tuple[tr.Topology, list[tuple[list[Any], Counter[An
         kind = chance.choice(["map", "flat_map", "filter", "split", "scan"])
         options = {"parallelism": chance.randint(1, 4)}
         grouping = chance.choice(list(GROUPINGS)) if kind != "scan" else "key"
+        if grouping == "gather":
+            options = {"parallelism": 1}
         if grouping == "broadcast":
             records = Counter({key: n * options["parallelism"] for key, n in records.items()})
         if records.total() > MOST_RECORDS:
@@ -178,32 +182,37 @@ def test_bytes_under_way_stay_below_the_window_and_one_jumbo() -> None:
     assert 1000 <= WatchedCore.largest_bytes_used < 2000
 
 
+def lane_of(limits: Limits) -> Lane:
+    exchange = Exchange(0, "a -> b", limits, [])
+    exchange.lay([Gate(0, 0, InstanceId("b", 0), 1)])
+    (lane,) = exchange.lanes
+    return lane
+
+
 def test_of_large_records_fewer_are_gathered_and_of_small_ones_again_more() -> None:
-    limits = Limits(window_bytes=1000, gathered_records=50)
-    outlet = Outlet(0, 1, limits, set())
-    outlet.add([b"large"] * 4, 0)
-    outlet.take(800)
-    assert outlet.most_records == 5
-    outlet.add([b"larger than the window"], 0)
-    outlet.take(5000)
-    assert outlet.most_records == 1
-    outlet.add([b"small"], 0)
-    assert outlet.full == {outlet}
-    outlet.take(10)
-    assert outlet.most_records == 50
+    lane = lane_of(Limits(window_bytes=1000, gathered_records=50))
+    lane.put([b"large"] * 4, Stamp())
+    lane.take(800)
+    assert lane.most_records == 5
+    lane.put([b"larger than the window"], Stamp())
+    lane.take(5000)
+    assert lane.most_records == 1
+    lane.put([b"small"], Stamp())
+    lane.take(10)
+    assert lane.most_records == 50
 
 
 def test_bytes_are_free_again_when_their_records_are_taken() -> None:
-    outlet = Outlet(0, 1, Limits(), set())
+    lane = lane_of(Limits())
     for size_bytes in (100, 20, 3):
-        outlet.add([1, 2], size_bytes)
-        outlet.take(size_bytes)
-    assert outlet.bytes_used == 123
-    outlet.credit(3)  # half of the second
-    assert outlet.bytes_used == 23
-    outlet.credit(2)  # an older report
-    outlet.credit(6)
-    assert outlet.bytes_used == 0
+        lane.put([1, 2], Stamp())
+        lane.take(size_bytes)
+    assert lane.bytes_used == 123
+    lane.credit(3)  # half of the second
+    assert lane.bytes_used == 23
+    lane.credit(2)  # an older report
+    lane.credit(6)
+    assert lane.bytes_used == 0
 
 
 def test_a_slow_branch_holds_up_its_sender_but_loses_nothing() -> None:
@@ -256,41 +265,129 @@ def test_a_hundred_by_a_hundred_instances() -> None:
     assert sorted(results) == list(range(2000))
 
 
-def pieces(items: list[Item], most_bytes: int) -> list[tuple[list[Item], int]]:
-    """A jumbo as a peer sends it whose messages hold so many bytes: halved until each fits."""
-    size = sum(len(record) for item in items if not isinstance(item, Marker) for record in item[1])
-    parts = halves(items)
-    if size <= most_bytes or len(parts) == 1:
-        return [(items, max(size, 1))]
-    return [piece for part in parts for piece in pieces(part, most_bytes)]
+class _Direct:
+    """Carries messages to the other of two cores, and says their true size."""
+
+    def __init__(self, cores: list[Core], rank: int) -> None:
+        self._cores = cores
+        self._rank = rank
+        self.messages: deque[tuple[list[tuple[int, list[Item]]], int]] = deque()
+
+    def send(self, peer: int, parcels: list[tuple[int, list[Item]]]) -> int:
+        size = sum(
+            len(record)
+            for _, items in parcels
+            for item in items
+            if not isinstance(item, Marker)
+            for record in item[2]
+        )
+        self.messages.append((parcels, size))
+        return max(size, 1)
+
+    def credit(self, peer: int, gate: int, taken: int) -> None:
+        self._cores[peer].credit(gate, taken)
+
+    def check(self, record: Any) -> None:
+        pass
+
+    def size(self, records: list[Any]) -> int:
+        return 1
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_large_records_that_go_in_pieces_never_stop_a_link(seed: int) -> None:
+def test_large_records_never_stop_a_link(seed: int) -> None:
     chance = random.Random(seed)
     topology = tr.Topology()
     got: list[bytes] = []
     records = [bytes(chance.randint(20, 900)) for _ in range(400)]
     topology.source(records).shuffle().sink(got.append)
-    wiring = wire(topology.graph)
-    messages: deque[tuple[int, list[Item], int]] = deque()
-
-    def send(peer: int, link: int, items: list[Item]) -> int:
-        parts = pieces(items, 1000)
-        messages.extend((link, part, size) for part, size in parts)
-        return sum(size for _, size in parts)
-
     limits = Limits(window_bytes=4000, poll_records=64)
     cores: list[Core] = []
-    for rank in (0, 1):
-        report: Report = lambda peer, link, taken: cores[peer].credit(link, taken)  # noqa: E731
-        cores.append(Core(rank, wiring, (0, 1), lambda: 0, send, report, limits=limits))
+    posts = [_Direct(cores, rank) for rank in (0, 1)]
+    cores += [
+        core_of(topology, (0, 1), post=posts[rank], limits=limits, rank=rank) for rank in (0, 1)
+    ]
     sender, receiver = cores
     while not receiver.ended:
         progress = sender.round()
-        while messages:
-            link, items, size = messages.popleft()
-            receiver.deliver(link, items, 0, size)
+        while posts[0].messages:
+            parcels, size = posts[0].messages.popleft()
+            receiver.deliver(0, parcels, 0, size)
         progress |= receiver.round()
         assert progress, f"stuck after {len(got)} of {len(records)} records"
     assert got == records
+
+
+def test_a_hot_receiver_among_others_in_one_jumbo_is_never_waited_for_in_vain() -> None:
+    """What a link is charged and what its receiver reports must be counted alike, or both wait."""
+    topology = tr.Topology()
+    records = [("hot" if n % 20 else f"k{n}", bytes(10_000), n) for n in range(3000)]
+    keyed = topology.source(records).key_by(lambda record: record[0])
+    got: list[int] = []
+    keyed.process(_Number(), parallelism=8).sink(got.append)
+    cores: list[Core] = []
+    posts = [_Sized(cores, rank) for rank in (0, 1)]
+    placement = (0, *[1] * 8)
+    cores += [core_of(topology, placement, post=posts[rank], rank=rank) for rank in (0, 1)]
+    for _ in range(20_000):
+        progress = cores[0].round()
+        while posts[0].messages:
+            parcels, size = posts[0].messages.popleft()
+            cores[1].deliver(0, parcels, 0, size)
+        progress |= cores[1].round()
+        if cores[1].ended:
+            break
+        assert progress, f"stuck after {len(got)} of {len(records)} records"
+    assert sorted(got) == list(range(3000))
+
+
+class _Number(tr.Operator):
+    def process(self, record: Any) -> None:
+        self.emit(record[2])
+
+
+class _Sized(_Direct):
+    def send(self, peer: int, parcels: list[tuple[int, list[Item]]]) -> int:
+        records = sum(
+            len(item[2]) for _, items in parcels for item in items if not isinstance(item, Marker)
+        )
+        self.messages.append((parcels, 10_000 * records))
+        return max(10_000 * records, 1)
+
+
+class _Picky(_Direct):
+    """Cannot send functions."""
+
+    def send(self, peer: int, parcels: list[tuple[int, list[Item]]]) -> int:
+        for _, items in parcels:
+            for item in items:
+                for record in [] if isinstance(item, Marker) else item[2]:
+                    self.check(record)
+        self.messages.append((parcels, 1))
+        return 1
+
+    def check(self, record: Any) -> None:
+        if callable(record):
+            raise ValueError("no functions")
+
+
+def test_dead_letters_of_what_cannot_be_sent_come_before_their_end() -> None:
+    topology = tr.Topology()
+    made = topology.source([1, 2, 3]).map(
+        lambda n: abs if n == 2 else n, name="made", on_error="dead letter"
+    )
+    dead, got = collect(made.dead_letters().shuffle()), collect(made.shuffle())
+    cores: list[Core] = []
+    posts = [_Picky(cores, rank) for rank in (0, 1)]
+    cores += [core_of(topology, (0, 1, 1), post=posts[rank], rank=rank) for rank in (0, 1)]
+    for _ in range(50):
+        cores[0].round()
+        while posts[0].messages:
+            parcels, size = posts[0].messages.popleft()
+            cores[1].deliver(0, parcels, 0, size)
+        cores[1].round()
+    assert all(core.ended for core in cores)
+    assert got == [1, 3]
+    ((record, error),) = dead
+    assert record is abs
+    assert "cannot travel to another worker on made -> sink" in error

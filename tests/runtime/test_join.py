@@ -10,6 +10,7 @@ from tailrace import Topology
 from tailrace.graph.validate import TopologyError
 from tailrace.runtime.core import Limits
 from tailrace.runtime.join import Join, JoinKind
+from tailrace.runtime.times import to_ns
 from tailrace.testing import collect, run
 from tests.runtime.timed import Bench, Timed
 
@@ -97,21 +98,30 @@ def test_records_that_are_not_late_find_all_their_partners_and_are_then_forgotte
         taken[port].append(event)
         step.process(iter([event]), port)
         watermark = max(watermark, 0) + progress / 4
-        step.advance(watermark)
-        for side in step._sides:
-            kept = [one.time for records in side.kept.values() for one in records]
-            assert all(time + within_s >= watermark for time in kept)
+        step.advance(to_ns(watermark))
+        kept = [one.time for both in step._open.values() for side in both for one in side]
+        assert all(time + to_ns(within_s) >= to_ns(watermark) for time in kept)
     step.finish()
-    assert not any(side.kept for side in step._sides)
+    assert not step._open
     assert Counter(bench.out.get("main", [])) == joined(*taken, within_s, "outer")
     assert bench.counts.late == 0
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_records_right_at_the_bound_are_paired_in_whatever_order_they_come(seed: int) -> None:
+    topology = Topology()
+    left = topology.source([("a", 1.3, 0)], name="left").event_time(time_of, max_delay_s=0)
+    right = topology.source([("a", 0.3, 1)], name="right").event_time(time_of, max_delay_s=0)
+    results = collect(left.key_by(key_of).join(right.key_by(key_of), within_s=1))
+    run(topology, workers=2, seed=seed)
+    assert results == [(("a", 1.3, 0), ("a", 0.3, 1))]
 
 
 def test_a_record_that_comes_too_late_to_be_kept_is_late() -> None:
     bench = Bench()
     step = Join((key_of, key_of), (time_of, time_of), 2).start(bench.context())
     step.process(iter([("a", 10, 0)]), 0)
-    step.advance(11)
+    step.advance(to_ns(11))
     step.process(iter([("a", 8, 1), ("a", 9, 2)]), 1)
     assert bench.out["late"] == [("a", 8, 1)]
     assert bench.out["main"] == [(("a", 10, 0), ("a", 9, 2))]

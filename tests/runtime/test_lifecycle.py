@@ -114,7 +114,7 @@ def test_a_source_that_raises_is_named() -> None:
 def test_a_source_or_sink_that_cannot_open_is_named() -> None:
     class NoSource(tr.Source):
         def open(
-            self, index: int, parallelism: int, clock_ns: Callable[[], int], position: Any = None
+            self, split: tr.Split, clock_ns: Callable[[], int], position: Any = None
         ) -> tr.Reader:
             raise FileNotFoundError("input")
 
@@ -146,8 +146,8 @@ def test_instances_of_an_operator_share_nothing_that_changes() -> None:
 
     original = Counting()
     topology = tr.Topology()
-    stream = topology.source(range(9)).shuffle().process(original, parallelism=3)
+    stream = topology.source(range(12)).shuffle().process(original, parallelism=3)
     results = collect(stream.gather())
     run(topology)
-    assert sorted(results) == [1, 1, 1, 2, 2, 2, 3, 3, 3]
+    assert sorted(results) == [1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4]
     assert original.seen == []

@@ -85,13 +85,79 @@ def test_an_operator_has_one_state_per_key_and_may_forget_it() -> None:
     assert found == [("to", "TO"), ("be", "BE")]
 
 
-def test_an_operator_without_keys_has_one_state_per_instance() -> None:
-    class Count(tr.Operator):
-        def process(self, record: Any) -> None:
-            self.state = (self.state or 0) + 1
-            self.emit(self.state)
+class Writes(tr.Operator):
+    def process(self, record: Any) -> None:
+        self.state = 1
 
-    assert results_of("abc", lambda s: s.process(Count())) == [1, 2, 3]
+
+class Reads(tr.Operator):
+    def process(self, record: Any) -> None:
+        self.emit(self.state)
+
+
+class Opens(tr.Operator):
+    def open(self) -> None:
+        self.state = {}
+
+    def process(self, record: Any) -> None:
+        pass
+
+
+@pytest.mark.parametrize("operator", [Writes(), Reads(), Opens()])
+def test_state_without_a_key_is_refused(operator: tr.Operator) -> None:
+    with pytest.raises(OperatorFailed, match=r"this stream has none: call .key_by"):
+        results_of("abc", lambda s: s.process(operator))
+
+
+def test_state_that_belongs_to_no_key_is_refused_on_keyed_streams_too() -> None:
+    with pytest.raises(OperatorFailed, match="which belongs to a key: none is current"):
+        results_of("abc", lambda s: s.key_by().process(Opens()))
+
+
+def test_a_state_of_none_forgets_the_key_in_all_operators_alike() -> None:
+    def until_three(count: int | None, record: str) -> int | None:
+        count = (count or 0) + 1
+        return None if count == 3 else count
+
+    class UntilThree(tr.Operator):
+        def process(self, record: str) -> None:
+            self.state = until_three(self.state, record)
+            self.emit((record, self.state))
+
+    records = "aaaabaaa"
+    scanned = results_of(records, lambda s: s.key_by().scan(until_three))
+    assert scanned == results_of(records, lambda s: s.key_by().process(UntilThree()))
+    assert [count for key, count in scanned if key == "a"] == [1, 2, None, 1, 2, None, 1]
+    assert results_of(records, lambda s: s.key_by().fold(until_three)) == [("b", 1), ("a", 1)]
+    assert results_of("aaab", lambda s: s.key_by().fold(until_three)) == [("b", 1)]
+    windowed = results_of(
+        records,
+        lambda s: (
+            s.event_time(lambda _: 1, max_delay_s=0)
+            .key_by()
+            .window(tr.tumbling(5))
+            .aggregate(until_three)
+        ),
+    )
+    assert [(result.key, result.value) for result in windowed] == [("b", 1), ("a", 1)]
+
+
+def test_each_key_gets_a_copy_of_its_own_of_the_initial_state() -> None:
+    def gather(state: list[str], record: str) -> list[str]:
+        state.append(record)
+        return state
+
+    for build in (
+        lambda s: s.key_by().fold(gather, initial=[]),
+        lambda s: (
+            s.event_time(lambda _: 1, max_delay_s=0)
+            .key_by()
+            .window(tr.tumbling(5))
+            .aggregate(gather, [])
+            .map(lambda result: (result.key, result.value))
+        ),
+    ):
+        assert results_of("aba", build) == [("a", ["a", "a"]), ("b", ["b"])]
 
 
 def test_in_finish_there_is_no_key_and_no_state() -> None:

@@ -6,20 +6,10 @@ from typing import Any
 import pytest
 
 import tailrace as tr
-from tailrace.graph.wiring import wire
-from tailrace.runtime.core import Core
-from tailrace.runtime.outlet import Item
+from tailrace.runtime.core import Core, Item
 from tailrace.sources import unpaced
 from tailrace.testing import VirtualClock
-
-
-def worker(
-    topology: tr.Topology,
-    placement: tuple[int, ...],
-    clock: VirtualClock,
-    send: Callable[[int, int, list[Item]], int] = lambda *_: 1,
-) -> Core:
-    return Core(0, wire(topology.graph), placement, clock, send, lambda *_: None)
+from tests.runtime.posts import Kept, core_of
 
 
 def polled(core: Core, source: str, before_round: Callable[[], object] = lambda: None) -> list[int]:
@@ -61,7 +51,7 @@ def test_a_round_takes_about_a_millisecond_under_load(cost_ns: int, least: int, 
 
     topology = tr.Topology()
     topology.source(unpaced(abs), name="in").sink(work)
-    taken = polled(worker(topology, (0,), clock), "in")
+    taken = polled(core_of(topology, (0,), clock), "in")
     assert least <= min(taken) <= max(taken) <= most
 
 
@@ -74,7 +64,7 @@ def test_a_round_is_kept_short_although_the_source_never_gives_all_it_is_asked_f
 
     topology = tr.Topology()
     topology.source(Blocks(), name="in").sink(work)
-    core = worker(topology, (0,), clock)
+    core = core_of(topology, (0,), clock)
     assert max(polled(core, "in")) == 600
     cost_ns = 10_000
     assert max(polled(core, "in")) <= 200
@@ -83,15 +73,21 @@ def test_a_round_is_kept_short_although_the_source_never_gives_all_it_is_asked_f
 def test_what_sending_takes_counts_for_the_round() -> None:
     clock = VirtualClock()
 
-    def send(peer: int, link: int, items: list[Item]) -> int:
-        for _, records in (item for item in items if isinstance(item, tuple)):
-            clock.now_ns += 10_000 * len(records)
-            core.credit(link, core.instances[0].outlets[0].sent + len(records))
-        return 1
+    class Slow(Kept):
+        sent = 0
+
+        def send(self, peer: int, parcels: list[tuple[int, list[Item]]]) -> int:
+            for gate, items in parcels:
+                for item in items:
+                    assert isinstance(item, tuple)
+                    clock.now_ns += 10_000 * len(item[2])
+                    self.sent += len(item[2])
+                core.credit(gate, self.sent)
+            return 1
 
     topology = tr.Topology()
     topology.source(unpaced(abs), name="in").shuffle().sink(abs)
-    core = worker(topology, (0, 1), clock, send)
+    core = core_of(topology, (0, 1), clock, Slow())
     assert max(polled(core, "in")) <= 200
 
 
@@ -105,11 +101,11 @@ def test_a_source_gets_its_share_beside_what_other_workers_send() -> None:
     here = topology.source(unpaced(abs), name="here")
     there = topology.source(unpaced(abs), name="there")
     here.merge(there).gather().sink(work)
-    core = worker(topology, (0, 1, 0), clock)
-    link = next(link.id for link in core.wiring.links if link.sender == 1)
+    core = core_of(topology, (0, 1, 0), clock)
+    gate = next(gate for gate, sender in core.instance("sink").inlets if sender == 1)
 
     def others_send() -> None:
-        core.deliver(link, [(0, list(range(8192)))], clock(), 1)
+        core.deliver(1, [(gate, [(0, 0, list(range(8192)))])], clock(), 1)
 
     taken = polled(core, "here", others_send)
     assert 64 <= min(taken) <= max(taken) <= 256

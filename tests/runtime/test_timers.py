@@ -5,11 +5,13 @@ from typing import Any
 import pytest
 
 import tailrace as tr
-from tailrace.graph.wiring import wire
-from tailrace.runtime.core import Core, Limits
+from tailrace.runtime.core import Limits
 from tailrace.runtime.step import OperatorFailed
+from tailrace.runtime.timers import KeyTimers
 from tailrace.testing import VirtualClock, collect, run
+from tests.runtime.posts import Kept, core_of
 from tests.runtime.ticks import Ticks
+from tests.runtime.timed import Bench
 
 SECOND_NS = 1_000_000_000
 
@@ -84,8 +86,7 @@ def test_a_timer_that_sets_itself_at_once_does_not_keep_others_from_running() ->
     topology = tr.Topology()
     stream = topology.source(Ticks([[1], []], gap_s=1)).process(Eager(), name="eager")
     results = collect(stream)
-    wiring = wire(topology.graph)
-    core = Core(0, wiring, (0,), VirtualClock(), lambda *_: True, lambda *_: None)
+    core = core_of(topology, (0,), VirtualClock())
     core.round()
     for fired in range(1, 6):
         core.round()
@@ -107,7 +108,7 @@ def test_what_a_timer_hands_on_counts_its_latency_from_when_it_was_due() -> None
     stream = topology.source(Ticks([[7.0], []], gap_s=10)).process(Later())
     collect(stream)
     clock = VirtualClock()
-    core = Core(0, wire(topology.graph), (0,), clock, lambda *_: True, lambda *_: None)
+    core = core_of(topology, (0,), clock)
     core.round()
     clock.now_ns = 7 * SECOND_NS + 1000
     core.round()
@@ -132,15 +133,15 @@ def test_timers_wait_while_their_receivers_are_full() -> None:
     collect(stream.shuffle())
     clock = VirtualClock()
     limits = Limits(gathered_records=3)
-    core = Core(
-        0, wire(topology.graph), (0, 1), clock, lambda *_: False, lambda *_: None, limits=limits
-    )
+    post = Kept()
+    post.room = False
+    core = core_of(topology, (0, 1), clock, post, limits)
     core.round()
     for second in range(1, 100):
         clock.now_ns = second * SECOND_NS
         core.round()
-    (outlet,) = core.instances[0].outlets
-    assert outlet.records == 3
+    (lane,) = core.instances[0].full
+    assert lane.records == 3
     assert core.next_due_ns() is None, "a congested instance is no reason to look again"
     core.close()
 
@@ -154,3 +155,85 @@ def test_a_timer_that_raises_names_its_operator() -> None:
     collect(topology.source(Ticks([[1.0], []], gap_s=5)).process(Broken(), name="op"))
     with pytest.raises(OperatorFailed, match="operator 'op' failed in timer: ValueError"):
         run(topology)
+
+
+def test_a_timer_that_was_cancelled_is_not_called_and_others_are() -> None:
+    class Quiet(tr.Operator):
+        def process(self, record: tuple[str, str]) -> None:
+            if record[1] == "stop":
+                self.cancel_timer("alarm")
+            else:
+                self.set_timer(2, "alarm")
+                self.set_timer(3, "other")
+
+        def timer(self, tag: str) -> None:
+            self.emit((self.key, tag))
+
+    ticks = [[("a", "go"), ("b", "go")], [("a", "stop")], [], [], []]
+    topology = tr.Topology()
+    stream = topology.source(Ticks(ticks, gap_s=1)).key_by(lambda record: record[0])
+    results = collect(stream.process(Quiet()))
+    run(topology)
+    assert results == [("b", "alarm"), ("a", "other"), ("b", "other")]
+
+
+def test_setting_and_cancelling_again_and_again_takes_no_room() -> None:
+    bench = Bench()
+    timers = KeyTimers(bench.context())
+    for n in range(10_000):
+        timers.cancel("a", "alarm")
+        timers.set("a", 1_000_000 + n, "alarm")
+        timers.set(n, -1, "past")
+        timers.arm()
+        assert [key for _, key, _ in timers.due()] == [n]
+        assert len(timers._heap) <= 100
+    assert timers.of("a") == [(1_009_999, "alarm")]
+    assert timers.keys() == ["a"]
+
+
+class Alarm(tr.Operator):
+    """Holds the first reading of a key for 30 seconds."""
+
+    def process(self, reading: tuple[str, int]) -> None:
+        if self.state is None:
+            self.state = reading
+            self.set_timer(30, "quiet")
+
+    def timer(self, tag: str) -> None:
+        self.emit((self.key, self.state, "timer"))
+        self.state = None
+
+    def finish_key(self) -> None:
+        self.emit((self.key, self.state, "end"))
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_what_waits_behind_a_timer_can_come_out_at_the_end_of_the_input(parallelism: int) -> None:
+    topology = tr.Topology()
+    readings = topology.source(Ticks([[("a", 1)], [("b", 2)], [("b", 3), ("c", 4)]], gap_s=20))
+    alarms = readings.key_by(lambda reading: reading[0]).process(Alarm(), parallelism=parallelism)
+    results = collect(alarms)
+    run(topology, workers=2)
+    assert sorted(results) == [
+        ("a", ("a", 1), "timer"),
+        ("b", ("b", 2), "end"),
+        ("c", ("c", 4), "end"),
+    ]
+
+
+def test_a_key_with_nothing_but_a_timer_has_a_last_call_too() -> None:
+    class Later(tr.Operator):
+        def process(self, record: str) -> None:
+            if record != "quiet":
+                self.set_timer(60)
+
+        def finish_key(self) -> None:
+            self.emit((self.key, self.state))
+
+        def finish(self) -> None:
+            self.emit(("end", self.key))
+
+    topology = tr.Topology()
+    results = collect(topology.source(["a", "quiet", "b"]).key_by().process(Later()))
+    run(topology)
+    assert results == [("a", None), ("b", None), ("end", None)]

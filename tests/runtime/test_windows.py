@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tailrace import Stream, Topology
 from tailrace.graph.validate import TopologyError
 from tailrace.runtime.core import Limits
+from tailrace.runtime.times import to_ns
 from tailrace.runtime.windows import (
     Session,
     Sliding,
@@ -214,10 +215,10 @@ def test_nothing_is_kept_of_windows_that_are_over(window: Window) -> None:
     step: Any = logic.start(bench.context())
     for n in range(100):
         step.process(iter([(f"key {n}", n, n), ("always", n, n)]), 0)
-        step.advance(n - 1)
+        step.advance(to_ns(n - 1))
         assert len(step._open) <= 8
         assert len(step._due) <= 12
-    step.advance(200)
+    step.advance(to_ns(200))
     assert not step._open
     assert not step._due
     assert bench.counts.late == 0

@@ -33,7 +33,5 @@ class Ticks(tr.Source):
         self.ticks = ticks
         self.gap_s = gap_s
 
-    def open(
-        self, index: int, parallelism: int, clock_ns: Callable[[], int], position: Any = None
-    ) -> tr.Reader:
-        return _TicksReader(self.ticks[index::parallelism], int(self.gap_s * 1e9), clock_ns)
+    def open(self, split: tr.Split, clock_ns: Callable[[], int], position: Any = None) -> tr.Reader:
+        return _TicksReader(self.ticks[split.index :: split.of], int(self.gap_s * 1e9), clock_ns)

@@ -7,7 +7,7 @@ from typing import Any
 from tailrace.graph.model import Record
 from tailrace.runtime.guard import Counts
 from tailrace.runtime.instance import Context
-from tailrace.runtime.source import Reader, Source
+from tailrace.runtime.source import Reader, Source, Split
 from tailrace.runtime.step import Put
 
 
@@ -33,10 +33,8 @@ class Timed(Source):
 
     items: Sequence[tuple[float, Record]]
 
-    def open(
-        self, index: int, parallelism: int, clock_ns: Callable[[], int], position: Any = None
-    ) -> Reader:
-        shared = sorted(self.items, key=lambda item: item[0])[index::parallelism]
+    def open(self, split: Split, clock_ns: Callable[[], int], position: Any = None) -> Reader:
+        shared = sorted(self.items, key=lambda item: item[0])[split.index :: split.of]
         return _TimedReader(shared, clock_ns)
 
 
@@ -57,7 +55,7 @@ class Bench:
 
         return put
 
-    def _emit_as(self, emitted_ns: int) -> None:
+    def _emit_as(self, emitted_ns: int, origin: int = 0) -> None:
         self.emitted_ns = emitted_ns
 
     def context(self) -> Context:
@@ -74,4 +72,5 @@ class Bench:
             fail=lambda record, error: self.log.append(("fail", (record, error))),
             emitted_ns=lambda: self.emitted_ns,
             emit_as=self._emit_as,
+            wall_ns=lambda: 0,
         )

@@ -7,12 +7,12 @@ import pytest
 
 import tailrace as tr
 from tailrace import testing
-from tailrace.runtime.core import Core, Limits
-from tailrace.runtime.outlet import Item, Marker
+from tailrace.runtime.core import Core, Item, Limits
+from tailrace.runtime.markers import Marker
 
 
 def records_in(items: list[Item]) -> int:
-    return sum(len(item[1]) for item in items if not isinstance(item, Marker))
+    return sum(len(item[2]) for item in items if not isinstance(item, Marker))
 
 
 class WatchedCore(Core):
@@ -27,28 +27,32 @@ class WatchedCore(Core):
         super().__init__(rank, *arguments, **options)
         self._chance = random.Random(rank)
 
-    def deliver(self, link: int, items: list[Item], sent_ns: int, size_bytes: int = 0) -> None:
-        super().deliver(link, items, sent_ns, size_bytes)
-        inlet = self._receiver[link].inlets[link]
-        queued = inlet.received - inlet.taken
-        assert not inlet.ended, "something came after the end"
-        assert queued < self.limits.window_records + max(1, records_in(items))
-        WatchedCore.largest_queue = max(WatchedCore.largest_queue, queued)
+    def deliver(
+        self,
+        sender: int,
+        parcels: list[tuple[int, list[Item]]],
+        sent_ns: int,
+        size_bytes: int = 0,
+    ) -> None:
+        super().deliver(sender, parcels, sent_ns, size_bytes)
+        for gate, items in parcels:
+            inlet = self._site.inlets[gate, sender]
+            assert not inlet.ended, "something came after the end"
+            assert inlet.queued < self.limits.window_records + max(1, records_in(items))
+            WatchedCore.largest_queue = max(WatchedCore.largest_queue, inlet.queued)
 
     def round(self) -> bool:
         if self._chance.randrange(10) < self.slow and not self.ended:
             return True
         progress = super().round()
         for instance in self.instances:
-            held = {outlet for outlet in instance.outlets if outlet.records >= outlet.most_records}
-            assert held == instance.full
-            for outlet in instance.outlets:
-                assert 0 <= outlet.credit_used <= outlet.sent
-                assert bool(outlet.bytes_used) == bool(outlet.sizes) <= bool(outlet.credit_used)
-                largest = max(WatchedCore.largest_bytes_used, outlet.bytes_used)
-                WatchedCore.largest_bytes_used = largest
-                gathered = max(WatchedCore.largest_gathered, outlet.records)
-                WatchedCore.largest_gathered = gathered
+            assert all(lane.records >= lane.most_records for lane in instance.full)
+        for lane in self._site.lanes.values():
+            assert 0 <= lane.credit_used <= lane.sent
+            assert bool(lane.bytes_used) <= bool(lane.credit_used)
+            largest = max(WatchedCore.largest_bytes_used, lane.bytes_used)
+            WatchedCore.largest_bytes_used = largest
+            WatchedCore.largest_gathered = max(WatchedCore.largest_gathered, lane.records)
         return progress
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import tailrace as tr
-from tailrace.plan.machine import cluster
-from tailrace.plan.profile import Profile
+from tailrace.plan.model.machine import cluster
+from tailrace.plan.model.profile import OperatorProfile, Profile, Work
 from tailrace.spark.session import QUICK_JVM
 
 
@@ -49,6 +49,22 @@ def planned(spark: Any, out: Path) -> dict[str, Any]:
     }
 
 
+def frugal(spark: Any, out: Path) -> dict[str, Any]:
+    """A plan for a low rate: what is on one of two nodes, while workers of the other sleep."""
+    topology = pipeline(out)
+    costs = {operator.name: OperatorProfile(Work(1000.0)) for operator in topology.graph.operators}
+    made = topology.plan(
+        4, "consolidate", profile=Profile(costs), machine=cluster(2, cores=2), rate=1000
+    )
+    job = topology.start(spark, plan=replace(made.plan, core_of=()), node="executor")
+    job.await_termination(120)
+    return {
+        "workers": len(job.workers),
+        "nodes": len({made.plan.places[place].node for place in made.plan.place_of}),
+        "balanced": job.last_progress.balanced,
+    }
+
+
 def main(out: Path) -> None:
     from pyspark.sql import SparkSession
 
@@ -68,6 +84,7 @@ def main(out: Path) -> None:
     rows = topology.transform(spark.range(2000), "key long, total long", workers=4).collect()
     found = {
         "planned": planned(spark, out / "planned"),
+        "frugal": frugal(spark, out / "frugal"),
         "ways": sorted(sorted(worker["ways"].values()) for worker in job.workers),
         "balanced": job.last_progress.balanced,
         "explained": job.explain().splitlines(),

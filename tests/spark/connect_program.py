@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import tailrace as tr
-from tailrace.bench import measure
+from tailrace.cli.bench import measure
 from tailrace.spark.job import JobFailedError
 from tailrace.spark.session import QUICK_JVM, find_spark
 

@@ -1,15 +1,17 @@
-"""The archive of the JVM's classes: whole or not there, bounded, and never in the way."""
+"""The archive of the JVM's classes: made when asked for, whole or not there, and bounded."""
 
 from __future__ import annotations
 
 import fcntl
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from tailrace.cli import main
 from tailrace.spark import archive, session
-from tailrace.spark.archive import archive_path, make, use
+from tailrace.spark.archive import ArchiveError, archive_path, make, remove, use
 
 
 @pytest.fixture
@@ -17,18 +19,20 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "tailrace" / "spark-1.jsa"
 
 
-@pytest.fixture
-def records(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Stands for the Spark that writes its classes; the list holds what it was asked for."""
-    asked = []
+class Recorder:
+    """Stands for the Spark that writes its classes; remembers what it was asked for."""
 
-    def record(part: Path) -> bool:
-        asked.append(part)
+    def __init__(self) -> None:
+        self.asked: list[Path] = []
+
+    def __call__(self, part: Path) -> None:
+        self.asked.append(part)
         part.write_bytes(b"classes")
-        return True
 
-    monkeypatch.setattr(archive, "_record", record)
-    return asked
+
+@pytest.fixture
+def recorder() -> Recorder:
+    return Recorder()
 
 
 def test_each_java_pyspark_and_set_of_options_has_its_own(
@@ -45,13 +49,23 @@ def test_each_java_pyspark_and_set_of_options_has_its_own(
     assert archive_path("-XX:+UseSerialGC") is None
 
 
-def test_one_that_was_made_is_used(path: Path, records: list[Path]) -> None:
+def test_one_that_was_made_is_used(path: Path, recorder: Recorder) -> None:
     assert use(path) is None
-    assert make(path)
+    make(path, recorder)
     assert path.read_bytes() == b"classes"
     assert use(path) == f'"-XX:SharedArchiveFile={path}" -Xlog:disable'
-    assert not make(path)
-    assert len(records) == 1
+    make(path, recorder)
+    assert len(recorder.asked) == 1
+
+
+def test_it_can_be_turned_off(
+    path: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(path, recorder)
+    monkeypatch.setenv("TAILRACE_ARCHIVE", "off")
+    assert use(path) is None
+    monkeypatch.setenv("TAILRACE_ARCHIVE", "on")
+    assert use(path) is not None
 
 
 def test_somebody_elses_is_not_used(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,86 +80,98 @@ def left(path: Path) -> list[str]:
     return sorted(found.name for found in path.parent.iterdir())
 
 
-def test_a_failure_leaves_no_archive(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(part: Path) -> bool:
+def test_a_failure_leaves_no_archive(path: Path) -> None:
+    def fail(part: Path) -> None:
         part.write_bytes(b"half of the cla")
-        return False
+        raise ArchiveError("the JVM wrote no archive and ended with exit code 1")
 
-    monkeypatch.setattr(archive, "_record", fail)
-    assert not make(path)
-    assert left(path) == ["spark-1.failed", "spark.lock"]
-
-
-def test_after_three_failures_nobody_tries_again(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    started: list[list[str]] = []
-
-    def fail(part: Path) -> bool:
-        raise RuntimeError("no Spark today")
-
-    monkeypatch.setattr(archive, "_record", fail)
-    monkeypatch.setattr("subprocess.Popen", lambda command, **_: started.append(command))
-    for _ in range(3):
-        archive.make_later(path)
-        with pytest.raises(RuntimeError, match="no Spark today"):
-            make(path)
-    archive.make_later(path)
-    assert len(started) == 3
-    archive.make_later(path.with_name("spark-2.jsa"))
-    assert len(started) == 4
+    with pytest.raises(ArchiveError, match="exit code 1"):
+        make(path, fail)
+    assert left(path) == ["spark.lock"]
 
 
-def test_a_success_forgets_the_failures(
-    path: Path, records: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as failing:
-        failing.setattr(archive, "_record", lambda part: False)
-        assert not make(path)
-    assert make(path)
-    assert left(path) == ["spark-1.jsa", "spark.lock"]
-
-
-def test_a_program_whose_spark_did_not_start_leaves_no_maker_behind(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    registered: list[object] = []
-
-    def fail(slots: int | None, options: str) -> None:
-        raise RuntimeError("no Spark today")
-
+def test_a_session_makes_none_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not now, and not when the program ends."""
+    done: list[object] = []
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr("pyspark.SparkContext._gateway", None)
-    monkeypatch.setattr(session, "new_session", fail)
-    monkeypatch.setattr(archive, "use", lambda path: None)
-    monkeypatch.setattr("atexit.register", lambda *called: registered.append(called))
-    with pytest.raises(RuntimeError, match="no Spark today"):
-        session.local_spark()
-    assert not registered
+    monkeypatch.setattr(session, "new_session", lambda slots, options: options)
+    monkeypatch.setattr("atexit.register", lambda *called: done.append(called))
+    monkeypatch.setattr(subprocess, "Popen", lambda *command, **_: done.append(command))
+    assert session.local_spark() == ""
+    assert not done
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_is_refused(
+    path: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive, "_FREE_BYTES", 1 << 62)
+    with pytest.raises(ArchiveError, match=r"are free in .*XDG_CACHE_HOME"):
+        make(path, recorder)
+    assert not recorder.asked
+
+
+def test_the_command_makes_it_and_takes_it_away(
+    tmp_path: Path,
+    recorder: Recorder,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("tailrace.cli.warm_up.record", recorder)
+    cache = tmp_path / "tailrace"
+    assert main(["warm-up", "--remove"]) == 0
+    assert "there is no archive" in capsys.readouterr().out
+    assert main(["warm-up"]) == 0
+    assert f"kept 0 MB in {cache}" in capsys.readouterr().out
+    made = session.local_archive()
+    assert made is not None
+    assert made.read_bytes() == b"classes"
+    assert main(["warm-up"]) == 0
+    assert "there is an archive already" in capsys.readouterr().out
+    assert len(recorder.asked) == 1
+    (cache / "machine.json").write_text("{}")  # what the planner keeps there stays
+    assert main(["warm-up", "--remove"]) == 0
+    assert f"in {cache}" in capsys.readouterr().out
+    assert left(made) == ["machine.json"]
+
+
+def test_what_is_removed_is_counted(
+    path: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(path.parent.parent))
+    make(path, recorder)
+    assert remove() == len(b"classes")
+    assert remove() == 0
 
 
 def test_one_that_is_too_large_is_not_kept(
-    path: Path, records: list[Path], monkeypatch: pytest.MonkeyPatch
+    path: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(archive, "_MOST_BYTES", 6)
-    assert not make(path)
-    assert left(path) == ["spark-1.failed", "spark.lock"]
+    with pytest.raises(ArchiveError, match="more than 6 are not kept"):
+        make(path, recorder)
+    assert left(path) == ["spark.lock"]
 
 
-def test_the_three_that_were_used_last_are_kept(path: Path, records: list[Path]) -> None:
+def test_the_three_that_were_used_last_are_kept(path: Path, recorder: Recorder) -> None:
     path.parent.mkdir()
     for age, number in enumerate([7, 9, 8, 6]):
         old = path.with_name(f"spark-{number}.jsa")
         old.touch()
         os.utime(old, (1000 - age, 1000 - age))
-    assert make(path)
+    make(path, recorder)
     kept = sorted(found.name for found in path.parent.glob("*.jsa"))
     assert kept == ["spark-1.jsa", "spark-7.jsa", "spark-9.jsa"]
 
 
-def test_only_one_process_makes_it(path: Path, records: list[Path]) -> None:
+def test_only_one_process_makes_it(path: Path, recorder: Recorder) -> None:
     path.parent.mkdir()
     with path.with_name("spark.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        assert not make(path)
-    assert not records
-    assert make(path)
+        with pytest.raises(ArchiveError, match="another process"):
+            make(path, recorder)
+    assert not recorder.asked
+    make(path, recorder)
+    assert recorder.asked

@@ -15,7 +15,7 @@ PATIENCE_S = 120
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "term"])
 def test_a_signal_drains_the_job_and_the_summary_is_told(number: signal.Signals) -> None:
-    command = "from tailrace.cli import main; raise SystemExit(main())"
+    command = "from tailrace.cli.command import main; raise SystemExit(main())"
     topology = "tailrace.apps.word_count:topology"
     with subprocess.Popen(
         [sys.executable, "-c", command, "run", topology, "--master", "local[2]"],

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import runpy
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -154,7 +154,7 @@ def test_rows_that_come_later_come_through_until_the_job_is_stopped(
 ) -> None:
     topology = tr.Topology()
     source = tr.sources.dataframe(stream_of(spark, tmp_path / "in"))
-    topology.source(source).sink(tr.sinks.ndjson(tmp_path / "out"))
+    topology.source(source).sink(tr.sinks.ndjson(tmp_path / "out", every_s=None))
     job = topology.start(spark)
     for batch in range(3):
         put_numbers(tmp_path / "in", f"{batch}.json", range(batch * 10, batch * 10 + 10))
@@ -284,10 +284,8 @@ def test_a_dataframe_needs_a_slot_that_is_no_workers(spark: Any) -> None:
 class Endless(tr.Source):
     """{"n": 0}, {"n": 1} ... without end."""
 
-    def open(
-        self, index: int, parallelism: int, clock_ns: Callable[[], int], position: Any = None
-    ) -> tr.Reader:
-        return tr.sources.rate(2000.0, lambda i: {"n": i}).open(index, parallelism, clock_ns)
+    def open(self, split: tr.Split, clock_ns: Callable[[], int], position: Any = None) -> tr.Reader:
+        return tr.sources.rate(2000.0, lambda i: {"n": i}).open(split, clock_ns)
 
 
 def test_spark_reads_the_output_of_a_running_job_as_a_table_and_as_a_stream(
@@ -316,9 +314,12 @@ def test_spark_reads_the_output_of_a_running_job_as_a_table_and_as_a_stream(
     assert sorted(seen) == list(range(total))
 
 
-def test_the_example_runs(spark: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    example = Path(__file__).parents[2] / "examples" / "from_spark.py"
-    runpy.run_path(str(example), run_name="__main__")
-    out = capsys.readouterr().out
-    assert "while it runs: True" in out
-    assert "|sensor|count|" in out
+def test_spark_reads_what_is_whole_of_a_parquet_sink(spark: Any, tmp_path: Path) -> None:
+    at = [datetime(2026, 1, day) for day in (1, 2)]
+    rows = [{"word": "δ", "count_": n, "tags": ["x"], "at": at[n]} for n in range(2)]
+    topology = tr.Topology()
+    topology.source(rows).sink(tr.sinks.parquet(tmp_path))
+    run(topology)
+    (tmp_path / ".part-00001.parquet.0.tmp").write_bytes(b"left by a process that was killed")
+    found = spark.read.parquet(str(tmp_path)).orderBy("at").collect()
+    assert [row.asDict() for row in found] == rows

@@ -80,9 +80,7 @@ def inbox() -> Iterator[Inbox]:
 class Endless(tr.Source):
     """0, 1, 2 ... without end, a few at a time."""
 
-    def open(
-        self, index: int, parallelism: int, clock_ns: Callable[[], int], position: Any = None
-    ) -> tr.Reader:
+    def open(self, split: tr.Split, clock_ns: Callable[[], int], position: Any = None) -> tr.Reader:
         return _EndlessReader()
 
 
@@ -221,6 +219,36 @@ def test_when_a_job_is_over_so_are_its_tasks(spark: Any, drain: bool) -> None:
     assert tracker.getJobInfo(number).status == "SUCCEEDED"  # and not cancelled
 
 
+def test_recent_progress_has_what_was_reported_though_nobody_asked(spark: Any) -> None:
+    topology = tr.Topology()
+    topology.source(tr.sources.rate(1000)).sink(lambda _: None)
+    job = topology.start(spark, workers=1)
+    while len(job.recent_progress) < 3 and job.is_active:
+        time.sleep(0.05)
+    job.stop()
+    emitted = [summary.emitted["source"] for summary in job.recent_progress]
+    assert len(emitted) >= 3
+    assert emitted == sorted(emitted)
+    assert emitted[-1] == job.last_progress.emitted["source"]
+
+
+def test_the_users_context_is_left_as_it_was(
+    spark: Any, inbox: Inbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = spark.sparkContext
+    monkeypatch.setattr(context, "pythonExec", "/usr/bin/no-python")
+    before = (context.pythonExec, dict(context.environment))
+    topology = tr.Topology()
+    topology.source(range(10)).sink(inbox.sink)
+    topology.explain(spark)
+    job = topology.start(spark, workers=1)  # it runs our Python nevertheless
+    inbox.accept(1)
+    assert job.await_termination(PATIENCE_S)
+    rows = topology.transform(spark.range(3), "n long", workers=1).collect()
+    assert sorted(row["n"] for row in rows) == [0, 1, 2]
+    assert (context.pythonExec, dict(context.environment)) == before
+
+
 class NeverDone(Lines):
     def close(self) -> None:
         raise OSError("the disk is full")
@@ -238,9 +266,7 @@ def test_a_sink_that_cannot_close_fails_the_job(spark: Any, inbox: Inbox) -> Non
 class Lazy(tr.Source):
     """Never has anything, and wants to be asked all the time."""
 
-    def open(
-        self, index: int, parallelism: int, clock_ns: Callable[[], int], position: Any = None
-    ) -> tr.Reader:
+    def open(self, split: tr.Split, clock_ns: Callable[[], int], position: Any = None) -> tr.Reader:
         return _LazyReader()
 
 
@@ -278,15 +304,22 @@ def test_after_a_stop_nothing_is_left(spark: Any, drain: bool) -> None:
     assert threading.active_count() <= threads
 
 
-def test_a_killed_worker_fails_the_job_and_is_named(spark: Any) -> None:
-    topology = tr.Topology()
-    topology.source(Endless()).shuffle().map(lambda n: n, parallelism=2).sink(lambda _: None)
-    job = topology.start(spark, workers=2)
-    running(job)
-    victim = pids(job)[1]
-    os.kill(victim, signal.SIGKILL)
-    with pytest.raises(JobFailedError, match=f"worker 1 .pid {victim} on 127.0.0.1. is gone"):
-        job.await_termination(PATIENCE_S)
+@pytest.mark.parametrize("node", ["memory", "worker"])
+def test_whoever_is_killed_is_named_and_not_who_lost_it(spark: Any, node: str) -> None:
+    """The others often notice first, by their closed connections."""
+    for kill in range(8):
+        topology = tr.Topology()
+        topology.source(Endless()).shuffle().map(lambda n: n, parallelism=3).sink(lambda _: None)
+        job = topology.start(spark, workers=3, node=node)
+        running(job)
+        victim = pids(job)[kill % 3]
+        os.kill(victim, signal.SIGKILL)
+        with pytest.raises(JobFailedError) as failure:
+            job.await_termination(PATIENCE_S)
+        assert str(failure.value).startswith(
+            f"worker {kill % 3} (pid {victim} on 127.0.0.1) is gone: killed"
+        )
+        assert "Traceback" not in str(failure.value)
 
 
 def test_a_worker_without_any_instance_does_no_harm(spark: Any) -> None:
@@ -320,9 +353,7 @@ def test_a_job_explains_what_runs_where_and_how_workers_reach_each_other(spark: 
 class Suicidal(Endless):
     """Kills its worker before the job runs."""
 
-    def open(
-        self, index: int, parallelism: int, clock_ns: Callable[[], int], position: Any = None
-    ) -> tr.Reader:
+    def open(self, split: tr.Split, clock_ns: Callable[[], int], position: Any = None) -> tr.Reader:
         os.kill(os.getpid(), signal.SIGKILL)
         raise AssertionError
 
@@ -363,7 +394,7 @@ def test_workers_that_are_no_whole_number_are_refused(spark: Any) -> None:
     topology = tr.Topology()
     topology.source([1]).sink(print)
     with pytest.raises(TypeError, match=r"workers is 1\.5; it must be a whole number"):
-        topology.start(spark, workers=1.5)
+        topology.start(spark, workers=1.5)  # type: ignore[arg-type]
 
 
 def test_what_is_no_session_is_refused() -> None:
@@ -408,12 +439,38 @@ def test_a_list_in_this_process_is_refused_as_a_sink(spark: Any) -> None:
         topology.transform(spark.range(1), "n long", sink="sink")
 
 
-def test_records_larger_than_a_ring_are_named(spark: Any) -> None:
+def test_records_larger_than_a_ring_travel(spark: Any, inbox: Inbox) -> None:
     topology = tr.Topology()
-    topology.source([bytes(100_000)] * 2).shuffle().map(len, parallelism=2).sink(print)
-    job = topology.start(spark, workers=2, ring_bytes=1 << 16)
-    with pytest.raises(JobFailedError, match=r"100\d{3} bytes"):
-        job.await_termination(PATIENCE_S)
+    sizes = [100_000, 1, 3_000_000, 5]
+    topology.source([bytes(size) for size in sizes]).shuffle().map(len, parallelism=2).sink(
+        inbox.sink
+    )
+    job = topology.start(spark, workers=2, ring_bytes=1 << 16, placement=(0, 1, 1))
+    inbox.accept(2)
+    assert job.await_termination(PATIENCE_S)
+    inbox.close()
+    assert sorted(map(int, inbox.lines)) == sorted(sizes)
+
+
+@pytest.mark.parametrize("policy", ["fail", "skip"])
+def test_records_that_cannot_travel_go_by_the_policy_of_who_put_them_out(
+    spark: Any, inbox: Inbox, policy: str
+) -> None:
+    topology = tr.Topology()
+    options: Any = {"name": "made", "on_error": policy}
+    made = topology.source(range(5)).map(lambda n: (lambda: n) if n == 3 else n, **options)
+    made.shuffle().map(str, parallelism=1).sink(inbox.sink)
+    job = topology.start(spark, workers=2, placement=(0, 1))
+    inbox.accept(1)
+    if policy == "fail":
+        with pytest.raises(JobFailedError, match=r"'made' failed on <function.*made -> map"):
+            job.await_termination(PATIENCE_S)
+    else:
+        assert job.await_termination(PATIENCE_S)
+        assert job.last_progress.operators["made"].skipped == 1
+    inbox.close()
+    if policy == "skip":
+        assert [line.strip("'") for line in inbox.lines] == ["0", "1", "2", "4"]
 
 
 def test_a_ring_that_is_always_full_loses_nothing(spark: Any, inbox: Inbox) -> None:

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 import tailrace as tr
-from tailrace.cli import main
-from tailrace.measure.calibrate import cache_path
-from tailrace.measure.detect import detect
-from tailrace.plan.machine import Machine, Place, cluster
+from tailrace.cli.command import main
+from tailrace.plan.model.machine import Machine, Place, cluster
+from tailrace.plan.model.profile import OperatorProfile, Profile, Work
 from tailrace.plan.plan import Plan, PlanError, plan_for
-from tailrace.plan.profile import OperatorProfile, Profile, Work
+from tailrace.planner.calibrate import cache_path
+from tailrace.planner.detect import detect
 from tailrace.spark.job import JobFailedError
 
 PATIENCE_S = 60.0
@@ -75,6 +75,19 @@ def test_a_scheduler_replicates_the_busy_operator_and_keeps_the_source(
     assert parallelism["double"] > 1
     assert job.placement == job.plan.place_of
     assert written(tmp_path)[0] == [2 * n for n in range(1000)]
+
+
+def test_for_a_rate_no_more_workers_start_than_sustain_it(spark: Any, tmp_path: Path) -> None:
+    job = doubled(tmp_path).start(
+        spark, workers=3, rate=100.0, profile=COSTS, machine=bindless(ONE_NODE)
+    )
+    job.await_termination(PATIENCE_S)
+    assert job.plan is not None
+    assert job.plan.scheduler == "auto"
+    assert len(job.workers) == len(job.plan.places) == 1
+    assert written(tmp_path)[0] == [2 * n for n in range(1000)]
+    with pytest.raises(ValueError, match="rate and plan were given"):
+        doubled(tmp_path).start(spark, rate=100.0, plan=job.plan)
 
 
 def bindless(machine: Machine) -> Machine:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tailrace.control.feed import ALL, Note, Say, unpack
+from tailrace.runtime.source import shares
 from tailrace.spark.dataframe import DataFrameSource, PushedReader
 from tailrace.spark.push import (
     MESSAGE_BYTES,
@@ -49,6 +50,7 @@ class Joined(Line):
             if not records:
                 raise StuckError
             self.got += records
+            self.reader.acknowledge(self.reader.position())
         return self.notes.popleft()
 
 
@@ -79,7 +81,7 @@ def test_a_reader_forgets_pushers_that_are_done() -> None:
         pusher.push(numbers(0, 10))
         pusher.finish()
         assert line.said[-1].say is Say.DONE
-        assert reader._intake.hand(0, partition, 0) == (10, [])
+        assert reader._intake.hand(0, partition, 11) == []
 
 
 def test_a_job_that_ends_with_the_last_row_does_not_fail_the_pusher() -> None:
@@ -207,3 +209,36 @@ def test_all_is_more_than_any_row() -> None:
 def test_only_dataframes_are_dataframes() -> None:
     with pytest.raises(TypeError, match="a Spark DataFrame was expected; this is list"):
         DataFrameSource([1, 2])
+
+
+def test_nothing_is_acknowledged_only_because_it_was_polled() -> None:
+    reader = fresh()
+    line = Joined(reader, [])
+    pusher = Pusher(line, 0, 0)
+    pusher.push(numbers(0, 10))
+    assert reader.poll(4) == [0, 1, 2, 3]
+    position = reader.position()
+    assert reader.poll(4) == [4, 5, 6, 7]
+    assert not line.notes
+    reader.acknowledge(position)
+    assert [note.row for note in line.notes] == [4]
+
+
+def test_rows_are_pushed_again_from_the_positions_on_whoever_has_the_splits_then() -> None:
+    splits = shares(2)
+    got: list[int] = []
+    before = [PushedReader(None, lambda: 0, split) for split in splits]
+    partitions = {0: numbers(0, 10), 1: numbers(10, 20), 3: numbers(20, 30)}
+    for partition, rows in partitions.items():
+        note = Note(Say.BEGIN, 5, partition).pack()
+        reader = next(one for one in before if one.wants(note))
+        assert reader is before[partition % 2]
+        Pusher(Joined(reader, got), 5, partition).push(rows)
+        got += reader.poll(7) or []
+    positions = {split: reader.position() for split, reader in zip(splits, before, strict=True)}
+    after = [PushedReader(None, lambda: 0, one, at) for one, at in positions.items()]
+    for partition, rows in partitions.items():  # Spark runs the tasks again
+        pusher = Pusher(Joined(after[partition % 2], got), 5, partition)
+        pusher.push(rows)
+        pusher.finish()
+    assert sorted(got) == list(range(30))

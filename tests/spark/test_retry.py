@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,11 @@ from pathlib import Path
 def test_a_task_that_runs_again_delivers_nothing_twice(tmp_path: Path) -> None:
     script = Path(__file__).with_name("retried.py")
     ran = subprocess.run(
-        [sys.executable, str(script), str(tmp_path)], capture_output=True, text=True, check=False
+        [sys.executable, str(script), str(tmp_path)],
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert ran.returncode == 0, ran.stderr
     assert (tmp_path / "failed").exists()

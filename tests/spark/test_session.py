@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.bench import WORKLOADS, measure, table
+from tailrace.cli.bench import WORKLOADS, measure, table
 from tailrace.spark.session import find_spark, local_spark
 
 

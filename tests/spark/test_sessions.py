@@ -19,16 +19,17 @@ PATIENCE_S = 300
 SUMS = [[key, sum(range(key, 2000, 10))] for key in range(10)]
 
 
-def run(program: str, out: Path, **environment: str) -> Any:
+def run(program: str, *arguments: Path | str, **environment: str) -> Any:
     done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name(program)), str(out)],
+        [sys.executable, str(Path(__file__).with_name(program)), *map(str, arguments)],
         env={**os.environ, "PYSPARK_PYTHON": sys.executable, **environment},
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
         check=False,
     )
-    assert done.returncode == 0, done.stderr[-5000:]
+    told = [line for line in done.stderr.splitlines() if not line.lstrip().startswith("at ")]
+    assert done.returncode == 0, "\n".join(told)[-20_000:]  # Spark's traces would hide the cause
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -73,6 +74,8 @@ def test_two_executors_use_rings_within_and_tcp_between(tmp_path: Path, spark_ho
     assert found["planned"]["ways"] == [[False, "tcp"], [True, "ring"]]
     assert found["planned"]["balanced"]
     assert found["planned"]["nodes"] == [0, 0, 1, 1]
+    assert found["frugal"] == {"workers": 4, "nodes": 1, "balanced": True}
+    assert sorted(written(tmp_path / "frugal" / "sums")) == SUMS
     assert found["ways"] == [["ring", "tcp", "tcp"]] * 4
     assert found["balanced"]
     assert sorted(written(tmp_path / "sums")) == SUMS
@@ -81,3 +84,10 @@ def test_two_executors_use_rings_within_and_tcp_between(tmp_path: Path, spark_ho
     assert len(workers) == 4
     assert all("ring to " in line and "tcp to " in line for line in workers)
     assert found["after its end"].startswith("the Spark session has been stopped; make a new one")
+
+
+def test_every_job_ends_when_spark_is_stopped_while_they_start() -> None:
+    early, later = run("stopping_program.py", "0.05", "0.2")
+    for ended in [*early, *later]:
+        assert set(ended) <= {"failed", "stopped"}
+    assert all(later)  # early, Spark may be gone before any job has begun

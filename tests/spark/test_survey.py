@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.plan.machine import Cost, Crossing, Machine, cluster, machine_to_json
+from tailrace.plan.model.machine import Cost, Crossing, Machine, cluster, machine_to_json
 from tailrace.spark.survey import assembled
 
 WAY = Crossing(Cost(100.0), Cost(200.0))

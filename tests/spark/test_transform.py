@@ -146,15 +146,43 @@ def test_rows_are_ordered_per_key_if_asked_for(spark: Any) -> None:
     assert all(row["seen"] == sorted(row["seen"]) for row in rows)
 
 
-def test_windows_in_event_time_see_history_in_order(spark: Any) -> None:
+def windows(time: Callable[[Any], Any] = lambda row: row["at"]) -> tr.Topology:
     topology = tr.Topology()
-    timed = topology.source([0]).event_time(lambda row: row["at"], max_delay_s=0)
+    timed = topology.source([0]).event_time(time, max_delay_s=0)
     counts = timed.key_by(lambda row: row["key"]).window(tr.tumbling(10))
-    counts.aggregate(lambda count, _: count + 1, 0, parallelism=2).sink(print)
-    df = spark.range(600).selectExpr("id % 3 as key", "(id * 7) % 600 as at").repartition(5)
-    schema = "key long, start double, end double, value long"
-    rows = topology.transform(df, schema, workers=2, order_by="at").collect()
+    counts.aggregate(lambda count, _: count + 1, 0, parallelism=2, name="count").sink(print)
+    return topology
+
+
+WINDOWS = "key long, start double, end double, value long"
+
+
+@pytest.fixture(scope="module")
+def unordered(spark: Any) -> Any:
+    return spark.range(600).selectExpr("id % 3 as key", "(id * 7) % 600 as at").repartition(5)
+
+
+@pytest.mark.parametrize("options", [{}, {"order_by": "at"}])
+def test_windows_in_event_time_see_history_in_order(unordered: Any, options: Any) -> None:
+    rows = windows().transform(unordered, WINDOWS, workers=2, **options).collect()
     assert sum(row["value"] for row in rows) == 600  # none was late
+
+
+def test_event_time_of_which_the_column_is_unknown_is_refused(unordered: Any) -> None:
+    squared = windows(lambda row: row["at"] ** 2)
+    with pytest.raises(tr.TopologyError, match=r"more than read a column. Say transform.*order_by"):
+        squared.transform(unordered, WINDOWS, workers=2)
+
+
+def test_late_rows_are_told_in_the_drivers_log(
+    unordered: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = windows().transform(unordered, WINDOWS, workers=2, order_by=[]).collect()
+    late = 600 - sum(row["value"] for row in rows)
+    assert late > 0
+    told: list[Any] = [one.args for one in caplog.records if one.name == "tailrace.transform"]
+    assert {name for _, name in told} == {"count"}
+    assert sum(count for count, _ in told) == late
 
 
 class Pair(NamedTuple):
@@ -180,7 +208,7 @@ def test_times_and_decimals_come_back_as_they_went_in(spark: Any) -> None:
 def test_a_result_that_is_no_row_fails_with_record_and_schema(spark: Any) -> None:
     topology = tr.Topology()
     topology.source([0]).map(lambda n: (1, "y") if n != 3 else ("x", "y")).sink(print)
-    message = "'sink' failed on .'x', 'y'.: .*does not fit the columns a: int32, b: string"
+    message = "'sink' failed on .'x', 'y'.: .*column 'a' is int32: .*; the columns are a: int32, b"
     with pytest.raises(Exception, match=message):
         topology.transform(spark.range(9), "a int, b string", workers=1).collect()
 

@@ -6,7 +6,6 @@ import pickle
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import msgspec
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -14,19 +13,10 @@ from hypothesis import strategies as st
 
 from tailrace.transport.codec import (
     ALIGNMENT_BYTES,
-    KIND_PICKLE,
     ArrowCodec,
-    Codec,
     CodecError,
-    Decoders,
-    MsgspecCodec,
     PickleCodec,
 )
-
-
-class Word(msgspec.Struct):
-    text: str
-    count: int
 
 
 @dataclass
@@ -50,7 +40,18 @@ class Blob:
         return Blob, (pickle.PickleBuffer(self.memory),)
 
 
-def joined(codec: Codec, records: list[Any]) -> bytes:
+@pytest.fixture(autouse=True)
+def _small_buffers_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tailrace.transport.codec._LARGE_BYTES", 0)
+
+
+def test_small_buffers_stay_in_the_pickle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tailrace.transport.codec._LARGE_BYTES", 100)
+    assert len(PickleCodec().encode([Blob(bytes(99))])) == 1
+    assert len(PickleCodec().encode([Blob(bytes(100))])) > 1
+
+
+def joined(codec: PickleCodec | ArrowCodec, records: list[Any]) -> bytes:
     return b"".join(codec.encode(records))
 
 
@@ -151,50 +152,6 @@ def test_a_pickle_of_something_else_than_a_list_is_refused() -> None:
         PickleCodec().decode(pickle.dumps({}))
 
 
-@given(st.lists(st.builds(Word, st.text(), st.integers(-(2**63), 2**64 - 1))))
-def test_structs_round_trip(records: list[Word]) -> None:
-    codec = MsgspecCodec(Word)
-    assert codec.decode(joined(codec, records)) == records
-
-
-@pytest.mark.parametrize(
-    ("record_type", "record"),
-    [
-        (Reading, Reading("s", 1.5)),
-        (Pair, Pair(1, "b")),
-        (tuple[int, str], (1, "b")),
-        (dict[str, int], {"a": 1}),
-        (int, 5),
-    ],
-)
-def test_typed_records_come_out_as_their_type(record_type: Any, record: Any) -> None:
-    codec = MsgspecCodec(record_type)
-    (decoded,) = codec.decode(memoryview(joined(codec, [record])))
-    assert decoded == record
-    assert type(decoded) is type(record)
-
-
-@given(st.binary())
-def test_random_bytes_are_records_or_a_codec_error(payload: bytes) -> None:
-    codec = MsgspecCodec(Word)
-    try:
-        records = codec.decode(payload)
-    except CodecError:
-        return
-    assert all(type(record) is Word for record in records)
-
-
-def test_records_of_another_type_are_refused_with_the_reason() -> None:
-    payload = joined(MsgspecCodec(int), [1])
-    with pytest.raises(CodecError, match="Expected `object`, got `int`"):
-        MsgspecCodec(Word).decode(payload)
-
-
-def test_records_msgspec_does_not_know_are_refused() -> None:
-    with pytest.raises(CodecError, match="cannot encode 1 records"):
-        MsgspecCodec(Word).encode([object()])
-
-
 def batch(rows: int) -> Any:
     colors = [str(row % 3) for row in range(rows)]
     words = [None if row % 7 == 0 else f"word {row}" for row in range(rows)]
@@ -261,20 +218,3 @@ def test_a_truncated_arrow_stream_is_refused(data: st.DataObject) -> None:
     except CodecError:
         return
     assert decoded == []  # cut between the schema and the batch: a stream of no batches
-
-
-def test_a_receiver_decodes_by_kind() -> None:
-    codecs: list[Codec] = [PickleCodec(), MsgspecCodec(int), ArrowCodec()]
-    decoders = Decoders(codecs)
-    for codec in codecs[:2]:
-        assert decoders.decode(codec.kind, joined(codec, [1, 2])) == [1, 2]
-
-
-def test_an_unknown_kind_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(CodecError, match=r"no codec of kind 9; there are \[2, 3\]"):
-        Decoders([PickleCodec(), MsgspecCodec(int)]).decode(9, b"")
-
-
-def test_two_codecs_of_one_kind_are_refused() -> None:
-    with pytest.raises(ValueError, match=f"two codecs of kind {KIND_PICKLE}"):
-        Decoders([PickleCodec(), PickleCodec()])

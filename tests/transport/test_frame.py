@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tailrace.transport.decoder import FrameDecoder
 from tailrace.transport.frame import (
     HEADER,
     HEADER_BYTES,
     Frame,
-    FrameDecoder,
     FrameError,
     frame_header,
 )
@@ -109,8 +109,7 @@ def test_an_unfinished_frame_shows_as_partial_bytes(taken_bytes: int) -> None:
     assert decoder.partial_bytes == 0
 
 
-def test_a_frame_in_tiny_chunks_needs_no_more_memory_than_the_frame() -> None:
-    payload_bytes = 1_000_000
+def peak_bytes_of_tiny_chunks(payload_bytes: int) -> int:
     decoder, frames = FrameDecoder(payload_bytes), list[Frame]()
     chunk = bytes(100)
     tracemalloc.start()
@@ -122,7 +121,14 @@ def test_a_frame_in_tiny_chunks_needs_no_more_memory_than_the_frame() -> None:
     finally:
         tracemalloc.stop()
     assert len(frames) == 1
-    assert peak_bytes < payload_bytes + 50_000
+    return peak_bytes
+
+
+def test_a_frame_in_tiny_chunks_needs_no_more_memory_than_the_frame() -> None:
+    """The least of three: what other threads of this process allocate meanwhile counts, too."""
+    payload_bytes = 1_000_000
+    peaks = [peak_bytes_of_tiny_chunks(payload_bytes) for _ in range(3)]
+    assert min(peaks) < payload_bytes + 50_000
 
 
 @pytest.mark.parametrize(("target", "kind"), [(-1, 2), (2**32, 2), (0, 16), (0, -1)])

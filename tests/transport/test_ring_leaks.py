@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tailrace.transport.ring import Ring, RingError
+from tests.transport.draining import received
 
 OWNER = """
 import sys
@@ -30,9 +31,7 @@ from tailrace.transport.ring import Ring
 ring = Ring.attach(sys.argv[1])
 writer = ring.writer()
 writer.send(b"hello")
-reservation = writer.reserve(100)
-view = memoryview(reservation)
-print("reserved", flush=True)
+print("sent", flush=True)
 line = sys.stdin.readline()
 if line == "raise\\n":
     raise RuntimeError("on purpose")
@@ -103,7 +102,7 @@ def test_nothing_is_left_when_a_side_ends(first: str, how: str) -> None:
     owner = start(OWNER)
     address = line_of(owner)
     writer = start(WRITER, address)
-    assert (line_of(writer), line_of(owner)) == ("reserved", "holding")
+    assert (line_of(writer), line_of(owner)) == ("sent", "holding")
     known = inodes(owner.pid) | inodes(writer.pid)
     assert len(left_of(known)) == 3, "one memory and two doorbells, while both live"
     sides = [owner, writer] if first == "owner" else [writer, owner]
@@ -122,7 +121,7 @@ def test_descriptors_and_memory_come_back_in_the_process_itself() -> None:
             writer.send(b"x")
             with Ring.attach(ring.address) as again, again.writer() as other:
                 other.send(b"y")
-            assert len(reader.drain()) == 2
+            assert len(received(reader)) == 2
 
     def in_use() -> tuple[int, int]:
         maps = Path("/proc/self/maps").read_text().count("memfd:tailrace")

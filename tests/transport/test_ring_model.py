@@ -10,9 +10,13 @@ from hypothesis.stateful import (
     rule,
 )
 
-from tailrace.transport.ring import Message, Reader, Reservation, Ring, Writer
+from tailrace.transport.ring import Message, Reader, Ring, Writer
+from tests.transport.draining import received
+from tests.transport.slow_writer import SlowWriter
 
-WRITERS = 3
+SLOW = 2
+WRITERS = 4
+"""The slow ones come first."""
 
 
 class RingAgainstModel(RuleBasedStateMachine):
@@ -25,17 +29,20 @@ class RingAgainstModel(RuleBasedStateMachine):
 
     ring: Ring
     reader: Reader
-    writers: list[Writer]
+    slow: list[SlowWriter]
+    writers: list[SlowWriter | Writer]
 
     @initialize(size=st.sampled_from([4096, 8192]), window=st.integers(1, 6))
     def open(self, size: int, window: int) -> None:
         self.ring = Ring.create(size, window=window)
         self.window = window
         self.reader = self.ring.reader()
-        self.writers = [self.ring.writer() for _ in range(WRITERS)]
+        self.slow = [SlowWriter(self.ring.address) for _ in range(SLOW)]
+        others = [self.ring.writer() for _ in range(WRITERS - SLOW)]
+        self.writers = [*self.slow, *others]
         self.unread: list[list[bytes]] = [[] for _ in range(WRITERS)]
-        # The reservation, what was written into it, and how many had been delivered before it.
-        self.open_reservations: dict[int, tuple[Reservation, bytes, int]] = {}
+        # By slow writer: what was written, and how many had been delivered before it.
+        self.open_reservations: dict[int, tuple[bytes, int]] = {}
         self.delivered = 0
         self.held: list[tuple[Message, bytes]] = []
         self.sent = 0
@@ -46,11 +53,11 @@ class RingAgainstModel(RuleBasedStateMachine):
             return
         for message, _ in self.held:
             message.release()
-        for reservation, _, _ in self.open_reservations.values():
-            reservation.abort()
+        for writer in self.open_reservations:
+            self.slow[writer].abort()
         self.check_everything_arrives()
-        for writer in self.writers:
-            writer.close()
+        for each in self.writers:
+            each.close()
         self.reader.close()
         self.ring.close()
 
@@ -84,25 +91,22 @@ class RingAgainstModel(RuleBasedStateMachine):
         else:
             assert self.ring.counters()["fill"] > 0.0, "an empty ring has room for half of it"
 
-    @rule(writer=st.integers(0, WRITERS - 1), length=st.integers(0, 1900))
+    @rule(writer=st.integers(0, SLOW - 1), length=st.integers(0, 1900))
     def reserve(self, writer: int, length: int) -> None:
         if writer in self.open_reservations:
             return
         payload = self.payload(writer, length)
-        reservation = self.writers[writer].reserve(len(payload), wait=False)
-        if reservation is not None:
-            with memoryview(reservation) as view:
-                view[:] = payload
-            self.open_reservations[writer] = (reservation, payload, self.delivered)
+        if self.slow[writer].reserve(payload, wait=False):
+            self.open_reservations[writer] = (payload, self.delivered)
 
     @precondition(lambda self: self.open_reservations)
     @rule(data=st.data(), give_up=st.booleans())
     def finish(self, data: st.DataObject, give_up: bool) -> None:
         writer = data.draw(st.sampled_from(sorted(self.open_reservations)))
-        reservation, payload, delivered_before = self.open_reservations.pop(writer)
+        payload, delivered_before = self.open_reservations.pop(writer)
         if give_up:
-            reservation.abort()
-        elif reservation.commit():
+            self.slow[writer].abort()
+        elif self.slow[writer].commit():
             self.unread[writer].append(payload)
         else:
             self.skipped += 1
@@ -111,7 +115,7 @@ class RingAgainstModel(RuleBasedStateMachine):
     @rule(count=st.integers(1, 8))
     def read_copies(self, count: int) -> None:
         before = sum(map(len, self.unread))
-        payloads = [payload for _, _, payload in self.reader.drain(count)]
+        payloads = received(self.reader, count)
         assert len(payloads) == min(count, before), "what is committed can be read"
         for payload in payloads:
             self.take_from_model(payload)

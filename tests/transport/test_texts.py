@@ -6,9 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tailrace as tr
-from tailrace.runtime.hot import deal_by_key
+from tailrace.graph.model import Grouping, Rule, Stream
+from tailrace.graph.wiring import InstanceId
+from tailrace.routing.slots import Routes
+from tailrace.runtime.deployment import Gate
+from tailrace.runtime.exchange import Exchange, Stamp
+from tailrace.runtime.limits import DEFAULT_LIMITS
+from tailrace.runtime.router import Router
 from tailrace.testing import collect, run
-from tailrace.transport import flat
+from tailrace.transport.peer import JumboCodec
 
 short = st.text(st.characters(codec="ascii"), max_size=40)
 
@@ -19,17 +25,18 @@ def fresh(text: str) -> str:
 
 
 def decoded(text: str) -> str:
-    payload = flat.encode([(0, [text])])
-    assert payload is not None
-    ((_, [again]),) = flat.decode(payload)
+    codec = JumboCodec(lambda: 0)
+    _, [(_, [(_, _, [again])])] = codec.decode(b"".join(codec.encode([(0, [(0, 0, [text])])])))
     assert isinstance(again, str)
     return again
 
 
 def dealt(*records: Any) -> list[Any]:
-    part: list[Any] = []
-    deal_by_key(iter(records), None, {}, [part], lambda key: 0)
-    return part
+    exchange = Exchange(0, "a -> b", DEFAULT_LIMITS, [])
+    exchange.lay([Gate(0, 0, InstanceId("b", 0), 0)])
+    by_key = Stream("a", "b", Grouping(Rule.KEY))
+    Router(exchange, by_key, 0, 0, Stamp(), set(), Routes.even(1)).put(list(records))
+    return [record for _, _, run in exchange.lanes[0].take() for record in run]
 
 
 @given(short)

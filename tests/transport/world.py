@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import select
 import socket
-import ssl
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 from tailrace.transport.auth import HELLO_BYTES, PROOF_BYTES, Handshake, Role
 from tailrace.transport.frame import Frame
+from tailrace.transport.identity import Identity
 from tailrace.transport.listener import TcpListener
 from tailrace.transport.tcp import Refusals, TcpConfig, TcpConnection
 
@@ -33,13 +33,15 @@ class World:
     """A listener, its connections and those who dial it, all in one epoll loop."""
 
     def __init__(self, **limits: Any) -> None:
-        self.tls: ssl.SSLContext | None = limits.pop("tls", None)
+        self.identity: Identity | None = limits.pop("identity", None)
         self.clock = Clock()
         self.config = TcpConfig(
             worker_id=ACCEPTOR_ID, secret=b"secret of the job", clock_ns=self.clock, **limits
         )
         self.refusals = Refusals(self.clock)
-        self.listener = TcpListener(self.config, ("127.0.0.1", 0), self.refusals, tls=self.tls)
+        self.listener = TcpListener(
+            self.config, ("127.0.0.1", 0), self.refusals, identity=self.identity
+        )
         self.epoll = select.epoll()
         self.epoll.register(self.listener.fileno(), self.listener.events)
         self.connections: dict[int, TcpConnection] = {}
@@ -83,6 +85,12 @@ class World:
         for message in messages:
             sock.sendall(message)
         return sock
+
+    def wait(self, time_s: float) -> None:
+        """Time passes, with the listener awake."""
+        for _ in range(round(time_s * 10)):
+            self.clock.now_ns += 100_000_000
+            self.listener.tend(self.epoll)
 
     def pair(self) -> tuple[TcpConnection, TcpConnection]:
         dialer = self.dial()

@@ -17,7 +17,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from tailrace import Stream, Topology
-from tailrace.runtime.operators import Operator
+from tailrace.runtime.process import Operator
 from tailrace.runtime.source import Source
 from tailrace.sources import rate
 

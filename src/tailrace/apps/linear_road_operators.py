@@ -18,7 +18,7 @@ from tailrace.apps.linear_road_traffic import (
     Place,
     PositionReport,
 )
-from tailrace.runtime.operators import Operator
+from tailrace.runtime.process import Operator
 
 STOPPED_REPORTS = 4
 """So many reports from one spot in a row, and a vehicle has stopped."""

@@ -9,8 +9,10 @@ from typing import Any
 import msgspec
 
 from tailrace.graph.model import Record
+from tailrace.runtime.names import names_of
 
 MOST_LINE_BYTES = 1 << 20
+"""The longest line that sources take, unless they are told otherwise: 1 MiB."""
 
 
 class LineError(ValueError):
@@ -71,7 +73,9 @@ class Text:
 class Json:
     """One JSON value per line, as plain values or as `type`: whatever msgspec can decode to.
 
-    Encodes everything msgspec does: dicts, lists, dataclasses, structs, dates and so on.
+    Encodes everything msgspec does: dicts, lists, dataclasses, structs, dates and so on. A record
+    whose values have names is an object, so NamedTuples and Spark's Rows, too; a plain tuple, and
+    one inside of a record, is an array.
     """
 
     type: Any = Any
@@ -83,7 +87,14 @@ class Json:
 
     def encoder(self) -> Callable[[Record], bytes]:
         """What makes a line of a record."""
-        return msgspec.json.Encoder().encode
+        encode = msgspec.json.Encoder().encode
+
+        def encoded(record: Record) -> bytes:
+            if isinstance(record, tuple) and (names := names_of(record)) is not None:
+                record = dict(zip(names, record, strict=True))
+            return encode(record)
+
+        return encoded
 
 
 Format = Text | Json

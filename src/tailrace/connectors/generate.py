@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -18,7 +18,7 @@ from math import isfinite
 from typing import Any, Protocol
 
 from tailrace.graph.model import Record
-from tailrace.runtime.source import Reader, Source
+from tailrace.runtime.source import Reader, Source, Split, shares
 
 _NEVER = sys.maxsize
 
@@ -31,36 +31,36 @@ def _check_positive(name: str, value: float) -> None:
 class Pace(Protocol):
     """When records are due."""
 
-    def offsets_ns(self, index: int, parallelism: int, skip: int) -> Iterator[int]:
-        """The due times of one instance's records, from the start of the schedule.
+    def offsets_ns(self, index: int, of: int, skip: int) -> Iterator[int]:
+        """The due times of share `index` of `of`, from the start of the schedule.
 
-        The instances' schedules together are the whole; the first `skip` are left out.
+        The schedules of all shares together are the whole; the first `skip` are left out.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Constant:
-    """So many per second, at even distances. Instance i of n takes every n-th, from the i-th."""
+    """So many per second, at even distances. Share i of n has every n-th, from the i-th."""
 
     per_s: float
 
     def __post_init__(self) -> None:
         _check_positive("per_s", self.per_s)
 
-    def offsets_ns(self, index: int, parallelism: int, skip: int) -> Iterator[int]:
+    def offsets_ns(self, index: int, of: int, skip: int) -> Iterator[int]:
         """See `Pace`."""
         # In whole numbers: at 3 per second the billionth record is still due on its nanosecond.
         distance = 1_000_000_000 / Fraction(self.per_s)
         top, bottom = distance.numerator, distance.denominator
-        return (i * top // bottom for i in count(index + skip * parallelism, parallelism))
+        return (i * top // bottom for i in count(index + skip * of, of))
 
 
 @dataclass(frozen=True)
 class Poisson:
     """So many per second on average, at random distances that follow from the seed.
 
-    Each instance has a process of its own of its share of the rate; their union is again Poisson.
+    Each split has a process of its own of its share of the rate; their union is again Poisson.
     To skip records takes a fraction of a microsecond for each.
     """
 
@@ -70,16 +70,16 @@ class Poisson:
     def __post_init__(self) -> None:
         _check_positive("per_s", self.per_s)
 
-    def offsets_ns(self, index: int, parallelism: int, skip: int) -> Iterator[int]:
+    def offsets_ns(self, index: int, of: int, skip: int) -> Iterator[int]:
         """See `Pace`."""
-        chance = random.Random(f"{self.seed} {index} {parallelism}")
-        draw = partial(chance.expovariate, self.per_s / parallelism / 1e9)
+        chance = random.Random(f"{self.seed} {index} {of}")
+        draw = partial(chance.expovariate, self.per_s / of / 1e9)
         return islice(map(int, accumulate(iter(draw, None))), skip, None)
 
 
 @dataclass(frozen=True)
 class Bursts:
-    """`size` records at once, every `every_s`; the instances share each burst."""
+    """`size` records at once, every `every_s`; the splits share each burst."""
 
     size: int
     every_s: float
@@ -88,11 +88,10 @@ class Bursts:
         _check_positive("size", self.size)
         _check_positive("every_s", self.every_s)
 
-    def offsets_ns(self, index: int, parallelism: int, skip: int) -> Iterator[int]:
+    def offsets_ns(self, index: int, of: int, skip: int) -> Iterator[int]:
         """See `Pace`."""
         every_ns = round(self.every_s * 1e9)
-        first = index + skip * parallelism
-        return (i // self.size * every_ns for i in count(first, parallelism))
+        return (i // self.size * every_ns for i in count(index + skip * of, of))
 
 
 class _Paced(Reader):
@@ -181,9 +180,10 @@ class Generate(Source):
     """Records from a function or a collection, at a pace.
 
     `make(i)` gives the i-th record of the whole source; or `make` is a collection, and its records
-    are taken in order; without it a record is its own number. Instance i of n takes every n-th
-    record, from the i-th on. The source ends after `count` records, or with the last one that is
-    due within `seconds`, or when the collection does.
+    are taken in order; without it a record is its own number. Split i of n has every n-th record,
+    from the i-th on; there are as many as instances at the start, or `shares`. The source ends
+    after `count` records, or with the last one that is due within `seconds`, or when the collection
+    does.
 
     Without a pace, records come as fast as they are taken; `seconds` then begin anew after a
     rewind.
@@ -193,8 +193,12 @@ class Generate(Source):
     pace: Pace | None = None
     count: int | None = None
     seconds: float | None = None
+    shares: int | None = None
+    rewinds = True
 
     def __post_init__(self) -> None:
+        if self.shares is not None and self.shares < 1:
+            raise ValueError(f"shares is {self.shares}; it must be at least 1")
         if self.count is not None and self.count < 0:
             raise ValueError(f"count is {self.count}; it must be at least 0")
         if self.seconds is not None:
@@ -205,29 +209,31 @@ class Generate(Source):
                 "give a list or a function of the record's number"
             )
 
-    def open(
-        self, index: int, parallelism: int, clock_ns: Callable[[], int], position: Any = None
-    ) -> Reader:
-        """This instance's share; a position is the number of records it had emitted."""
+    def splits(self, parallelism: int) -> Sequence[Split]:
+        """As many as there are instances, or as were asked for."""
+        return shares(self.shares or parallelism)
+
+    def open(self, split: Split, clock_ns: Callable[[], int], position: Any = None) -> Reader:
+        """A share; a position is the number of records of it that were emitted."""
         emitted = position or 0
-        first = index + emitted * parallelism
+        first = split.index + emitted * split.of
         total = self.count
         make: Any = self.make
         if isinstance(make, Sized):
             total = len(make) if total is None else min(total, len(make))
-        numbers: Iterable[int] = count(first, parallelism)
+        numbers: Iterable[int] = count(first, split.of)
         if total is not None:
-            numbers = range(first, max(first, total), parallelism)
+            numbers = range(first, max(first, total), split.of)
         if make is None:
             records: Iterator[Record] = iter(numbers)
         elif callable(make):
             records = map(make, numbers)
         else:
             stop = None if total is None else max(first, total)
-            records = islice(make, first, stop, parallelism)
+            records = islice(make, first, stop, split.of)
         if self.pace is None:
             return _Unpaced(records, self.seconds, clock_ns, emitted)
-        offsets_ns = self.pace.offsets_ns(index, parallelism, emitted)
+        offsets_ns = self.pace.offsets_ns(split.index, split.of, emitted)
         if isinstance(numbers, range):
             offsets_ns = islice(offsets_ns, len(numbers))
         if self.seconds is not None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tailrace.graph.model import Record
-from tailrace.runtime.source import Reader, Sink, Source
+from tailrace.runtime.source import Reader, Sink, Source, Split
 
 
 class _ItemsReader(Reader):
@@ -28,15 +28,14 @@ class _ItemsReader(Reader):
 
 @dataclass(frozen=True)
 class Items(Source):
-    """The given records, then the end. Instance i of n takes every n-th, from the i-th on."""
+    """The given records, then the end. Split i of n has every n-th, from the i-th on."""
 
     items: Sequence[Record]
+    rewinds = True
 
-    def open(
-        self, index: int, parallelism: int, clock_ns: Callable[[], int], position: Any = None
-    ) -> Reader:
-        """This instance's share."""
-        return _ItemsReader(self.items[index::parallelism], position or 0)
+    def open(self, split: Split, clock_ns: Callable[[], int], position: Any = None) -> Reader:
+        """A share of them; a position is how many of it were read."""
+        return _ItemsReader(self.items[split.index :: split.of], position or 0)
 
 
 @dataclass

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import secrets
-from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
-from copy import copy
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,43 +13,29 @@ import pyarrow.parquet as pq
 
 from tailrace.connectors.parts import Part, part_name
 from tailrace.graph.model import Record
-from tailrace.runtime.columns import column
-from tailrace.runtime.source import Sink
-
-Row = dict[str, Any]
+from tailrace.runtime.names import names_of
+from tailrace.runtime.rows import as_dict, to_batch
+from tailrace.runtime.source import Sink, Writing
+from tailrace.runtime.step import in_batches
 
 _INFER_ROWS = 1024
 _BATCH_ROWS = 4096
 _MERGE_BATCHES = 256
 
 
-def _as_row(record: Record, names: list[str] | None) -> Row:
-    if isinstance(record, dict):
-        return record
-    if isinstance(record, tuple):
-        fields = getattr(record, "_fields", None) or names
-        fields = fields or [f"_{number}" for number in range(1, len(record) + 1)]
-        if len(fields) == len(record):
-            return dict(zip(fields, record, strict=True))
-        raise ValueError(f"the row has {len(record)} values for the {len(fields)} columns {fields}")
-    raise TypeError(f"a row is a dict or a tuple; this is {type(record).__name__}: {record!r:.100}")
+def _named(record: Record) -> dict[str, Any]:
+    """A record as a row before there is a schema: by its names, or by numbers as in Spark."""
+    if names_of(record) is not None:
+        return as_dict(record)
+    if isinstance(record, tuple | list):
+        return {f"_{number}": value for number, value in enumerate(record, 1)}
+    raise TypeError(
+        f"a row is a dict, dataclass, NamedTuple, struct, Row or tuple; this is a"
+        f" {type(record).__name__}: {record!r:.100}"
+    )
 
 
-def to_batch(rows: list[Row], schema: pa.Schema) -> pa.RecordBatch:
-    """Columns of rows. Missing fields become null; unknown ones, and values that do not fit, raise.
-
-    >>> to_batch([{"n": 1}, {}], pa.schema({"n": pa.int64()})).to_pydict()
-    {'n': [1, None]}
-    """
-    names = set(schema.names)
-    if not all(map(names.issuperset, rows)):
-        unknown = sorted(set().union(*rows) - names)
-        raise ValueError(f"the schema has no columns {unknown}; it has {schema.names}")
-    columns = [column([row.get(field.name) for row in rows], field) for field in schema]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _with_row(schema: pa.Schema, rows: list[Row], row: Row) -> pa.Schema:
+def _with_row(schema: pa.Schema, rows: list[dict[str, Any]], row: dict[str, Any]) -> pa.Schema:
     """The schema of rows and of one more; ValueError if that does not go with them."""
     try:
         types = {name: pa.array([value]).type for name, value in row.items()}
@@ -68,16 +50,17 @@ def _with_row(schema: pa.Schema, rows: list[Row], row: Row) -> pa.Schema:
 class Parquet(Sink):
     """Rows into a directory, which Spark can read as a table at any time.
 
-    A row is a dict, a named tuple, or a tuple in the order of the columns. Without a schema, the
-    first rows (at most 1024, or those of the first file) give one, and tuples have the columns
-    `_1`, `_2` ... as in Spark; a file appears then only if there are rows. A column that has no
-    value in these rows is text from then on: with `every_s`, which may leave few of them, better
-    give a schema. A row that does not go with those before it fails alone.
+    A row is a dict, dataclass, NamedTuple, msgspec struct or Spark's Row, or a tuple or list in the
+    order of the columns; with a single column, also its value (see `tailrace.runtime.rows`).
+    Without a schema, the first rows (at most 1024, or those of the first file) give one, and tuples
+    have the columns `_1`, `_2` ... as in Spark; a file appears then only if there are rows. A
+    column that has no value in these rows is text from then on: with `every_s`, which may leave few
+    of them, better give a schema. A row that does not go with those before it fails alone.
 
     Instance i writes the file `part-0000i.parquet`, which appears, whole, when the input has ended.
     An instance that fails leaves nothing; others that had ended by then have their files.
 
-    With `every_s` or `every_rows` it writes many files, `part-0000i-<run>-<number>.parquet`, beside
+    With `every_s` or `every_rows` it writes many files, `part-0000i-<job>-<number>.parquet`, beside
     those that are there. Each appears, whole, when its time is over or it has its rows, and stays,
     also if the job fails later: so Spark reads the output of a job that never ends, as a table or
     as a stream. Many small files make reading slow; let there be few per minute if you can wait.
@@ -98,12 +81,12 @@ class Parquet(Sink):
     every_s: float | None = None
     every_rows: int | None = None
     """A file appears after so many seconds, if it has rows, or with at least so many rows."""
-    _prefix: str = field(default="", init=False, repr=False)
+    _writing: Writing = field(init=False, repr=False)
     _files: int = field(default=0, init=False, repr=False)
     _file_rows: int = field(default=0, init=False, repr=False)
     _part: Part | None = field(default=None, init=False, repr=False)
     _writer: Any = field(default=None, init=False, repr=False)
-    _waiting: list[Row] = field(init=False, repr=False)
+    _waiting: list[dict[str, Any]] = field(init=False, repr=False)
     """Rows from which the schema will be inferred; each goes with the others."""
     _found: Any = field(init=False, repr=False)
     """The schema of these rows."""
@@ -129,22 +112,24 @@ class Parquet(Sink):
     def _rolls(self) -> bool:
         return self.every_s is not None or self.every_rows is not None
 
-    def open(self, index: int, parallelism: int) -> None:
+    def begin(self, writing: Writing) -> None:
         """Begin the hidden file; if there will be many, only the directory."""
+        self._writing = writing
         self._waiting, self._batches, self._merged = [], [], []
         self._found = pa.schema([])
         if self._rolls:
-            self._prefix = f"part-{index:05}-{secrets.token_hex(4)}"
             Path(self.path).mkdir(parents=True, exist_ok=True)
             return
-        self._part = Part(Path(self.path), part_name(index, "parquet"), self.overwrite)
+        name = part_name(writing.index, "parquet")
+        self._part = Part(Path(self.path), name, writing, overwrite=self.overwrite)
         if self.schema is not None:
             self._begin()
 
     def _begin(self) -> None:
         if self._rolls:
-            name = f"{self._prefix}-{self._files:06}.parquet"
-            self._part = Part(Path(self.path), name)
+            job, number = self._writing.job, self._files
+            name = f"part-{self._writing.index:05}-{job}-{number:06}.parquet"
+            self._part = Part(Path(self.path), name, self._writing, number)
             self._files += 1
         assert self._part is not None, "not open"
         self._writer = pq.ParquetWriter(self._part.file, self.schema, compression=self.compression)
@@ -154,21 +139,11 @@ class Parquet(Sink):
         if self.schema is None:
             self._infer(records)
             return
-        names = self.schema.names
-        ahead = copy(records)
-        try:
-            while rows := [_as_row(record, names) for record in islice(ahead, _BATCH_ROWS)]:
-                self._add(rows)
-                deque(islice(records, len(rows)), maxlen=0)
-            deque(records, maxlen=0)  # it has to be asked beyond its last record
-        except (TypeError, ValueError):
-            # One by one, so that it is the bad row at which the iterator stops.
-            for record in records:
-                self._add([_as_row(record, names)])
+        in_batches(records, self._add, _BATCH_ROWS)
 
     def _infer(self, records: Iterator[Record]) -> None:
         for record in records:
-            row = _as_row(record, None)
+            row = _named(record)
             self._found = _with_row(self._found, self._waiting, row)
             self._waiting.append(row)
             if len(self._waiting) >= min(_INFER_ROWS, self.every_rows or _INFER_ROWS):
@@ -185,7 +160,7 @@ class Parquet(Sink):
         rows, self._waiting = self._waiting, []
         self._add(rows)
 
-    def _add(self, rows: list[Row]) -> None:
+    def _add(self, rows: list[Record]) -> None:
         if not rows:
             return
         batch = to_batch(rows, self.schema)

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import os
-import secrets
+import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 from tailrace.connectors.framing import TEXT, Format
 from tailrace.graph.model import Record
-from tailrace.runtime.source import Sink
+from tailrace.runtime.source import Sink, Writing
 
 _BUFFER_BYTES = 1 << 16
+
+
+def hidden_name(name: str, writing: Writing, number: int = 0) -> str:
+    """Where a file is until it is committed: the same whenever the same writer writes it.
+
+    >>> hidden_name("part-00001.txt", Writing("4f2a", "to text", 1, 2))
+    '.part-00001.txt.4f2a.to-text.1.0.tmp'
+    """
+    operator = re.sub(r"[^\w.-]", "-", writing.operator)[:80]
+    return f".{name}.{writing.job}.{operator}.{writing.index}.{number}.tmp"
 
 
 class Part:
@@ -21,24 +32,30 @@ class Part:
 
     After `commit` it is there, whole and on disk, also if the machine fails; after `discard`, or
     if the process dies first, nothing of that name is. A process that is killed leaves the hidden
-    file (`.name.*.tmp`) behind, which readers of the directory pass over.
+    file behind, which readers of the directory pass over; its name follows from job, operator,
+    instance and number, so who takes its place finds it, and begins it anew.
     """
 
-    def __init__(self, directory: Path, name: str, overwrite: bool = False) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        name: str,
+        writing: Writing,
+        number: int = 0,
+        overwrite: bool = False,
+    ) -> None:
         self.path = directory / name
         self._overwrite = overwrite
         directory.mkdir(parents=True, exist_ok=True)
         self._check_absent()
-        self._hidden = directory / f".{name}.{secrets.token_hex(8)}.tmp"
+        self._hidden = directory / hidden_name(name, writing, number)
+        self._hidden.unlink(missing_ok=True)
         self.file = self._hidden.open("xb", buffering=_BUFFER_BYTES)
         self._committed = False
 
     def _check_absent(self) -> None:
         if not self._overwrite and self.path.exists():
-            raise FileExistsError(
-                f"{str(self.path)!r} is there already; "
-                "write to another directory, or say overwrite=True"
-            )
+            raise is_there(self.path)
 
     def commit(self) -> None:
         """Let it appear under its name."""
@@ -63,6 +80,13 @@ class Part:
         self._hidden.unlink(missing_ok=True)
 
 
+def is_there(path: Path) -> FileExistsError:
+    """The error for a file that is there and may not be replaced."""
+    return FileExistsError(
+        f"{str(path)!r} is there already; write to another directory, or say overwrite=True"
+    )
+
+
 def part_name(index: int, extension: str) -> str:
     """The name of an instance's file."""
     return f"part-{index:05}.{extension}"
@@ -72,42 +96,71 @@ def part_name(index: int, extension: str) -> str:
 class LineFiles(Sink):
     """Lines into a directory: instance i writes the file `part-0000i`.
 
-    Each appears, whole, when the input has ended. An instance that fails leaves nothing; others
-    that had ended by then have their files.
+    What was written can be seen after `every_s` at the latest, and stays, also if the job fails
+    later; a worker that is killed may so leave the beginning of a line at the end. Without
+    `every_s` each file appears, whole, when the input has ended: an instance that fails leaves
+    nothing; others that had ended by then have their files.
     """
 
     path: str
     format: Format = TEXT
     overwrite: bool = False
     """Replace files of the same names; others in the directory stay."""
+    every_s: float | None = 1.0
     _part: Part | None = field(default=None, init=False, repr=False)
+    _file: IO[bytes] | None = field(default=None, init=False, repr=False)
     _encode: Callable[[Record], bytes] = field(init=False, repr=False)
     _lines: list[bytes] = field(init=False, repr=False)
 
-    def open(self, index: int, parallelism: int) -> None:
-        """Begin the hidden file."""
+    def __post_init__(self) -> None:
+        if self.every_s is not None and self.every_s <= 0:
+            raise ValueError(f"every_s is {self.every_s}; it must be more than 0")
+
+    def begin(self, writing: Writing) -> None:
+        """Begin the file, hidden or not."""
         self._encode = self.format.encoder()
         self._lines = []
-        name = part_name(index, self.format.extension)
-        self._part = Part(Path(self.path), name, self.overwrite)
+        directory = Path(self.path)
+        name = part_name(writing.index, self.format.extension)
+        if self.every_s is None:
+            self._part = Part(directory, name, writing, overwrite=self.overwrite)
+            self._file = self._part.file
+            return
+        directory.mkdir(parents=True, exist_ok=True)
+        try:
+            mode = "wb" if self.overwrite else "xb"
+            self._file = (directory / name).open(mode, buffering=_BUFFER_BYTES)
+        except FileExistsError:
+            raise is_there(directory / name) from None
 
     def write(self, records: Iterator[Record]) -> None:
         """Write a line for each."""
-        assert self._part is not None, "not open"
+        assert self._file is not None, "not open"
         # Lines before a record that raises stay in the list, for the next call.
         self._lines.extend(map(self._encode, records))
         if self._lines:
             self._lines.append(b"")
-            self._part.file.write(b"\n".join(self._lines))
+            self._file.write(b"\n".join(self._lines))
             self._lines.clear()
 
-    def finish(self) -> None:
-        """Let the file appear."""
-        assert self._part is not None, "not open"
+    def tick(self) -> None:
+        """Let lines be seen."""
         self.write(iter(()))
-        self._part.commit()
+        assert self._file is not None, "not open"
+        self._file.flush()
+
+    def finish(self) -> None:
+        """Let all be seen, and get it onto the disk."""
+        self.tick()
+        assert self._file is not None, "not open"
+        if self._part is not None:
+            self._part.commit()
+        else:
+            os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Remove the file if the input has not ended."""
+        """Keep what can be seen; remove what cannot."""
         if self._part is not None:
             self._part.discard()
+        elif self._file is not None:
+            self._file.close()

@@ -11,13 +11,13 @@ import logging
 import os
 import select
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tailrace.connectors.framing import MOST_LINE_BYTES, TEXT, Format, LineBuffer, LineError
 from tailrace.graph.model import Record
-from tailrace.runtime.source import Reader, Sink, Source
+from tailrace.runtime.source import Reader, Sink, Source, Split, shares
 
 _LOG = logging.getLogger(__name__)
 _BLOCK_BYTES = 1 << 16
@@ -64,9 +64,9 @@ class _Connection:
 class _SocketReader(Reader):
     """Waits on one epoll descriptor, which stays the same while connections come and go."""
 
-    def __init__(self) -> None:
+    def __init__(self, pending: Sequence[Record] | None) -> None:
         self._epoll = select.epoll()
-        self._pending: list[Record] = []
+        self._pending: list[Record] = list(pending or ())
 
     def poll(self, most: int) -> list[Record] | None:
         if not self._pending and not self._receive():
@@ -88,6 +88,10 @@ class _SocketReader(Reader):
     def fileno(self) -> int:
         return self._epoll.fileno()
 
+    def position(self) -> list[Record]:
+        """What has come and was not polled. The rest can be had nowhere but here."""
+        return list(self._pending)
+
     def close(self) -> None:
         self._epoll.close()
 
@@ -98,8 +102,8 @@ class Connect(Source):
 
     With `reconnect` the source has no end: when the connection ends or cannot be made, it tries
     again, after 0.1 s at first and at most 10 s. Without, it ends with the connection. The last
-    line counts without a newline if the server closed in order. The name of the host is looked up
-    once.
+    line counts without a newline if the server closed in order. A line longer than
+    `most_line_bytes` fails the job. The name of the host is looked up once.
     """
 
     host: str
@@ -108,21 +112,23 @@ class Connect(Source):
     reconnect: bool = True
     most_line_bytes: int = MOST_LINE_BYTES
 
-    def open(
-        self, index: int, parallelism: int, clock_ns: Callable[[], int], position: Any = None
-    ) -> Reader:
-        """Begin to connect."""
+    def splits(self, parallelism: int) -> Sequence[Split]:
+        """One: the connection."""
         if parallelism != 1:
             raise ValueError(
                 f"parallelism of a connection to {self.host}:{self.port} is {parallelism}; "
                 "it must be 1, because every connection would get all lines"
             )
-        return _ConnectReader(self, clock_ns)
+        return shares(1)
+
+    def open(self, split: Split, clock_ns: Callable[[], int], position: Any = None) -> Reader:
+        """Begin to connect. A position has the lines that had come; those under way are lost."""
+        return _ConnectReader(self, clock_ns, position)
 
 
 class _ConnectReader(_SocketReader):
-    def __init__(self, source: Connect, clock_ns: Callable[[], int]) -> None:
-        super().__init__()
+    def __init__(self, source: Connect, clock_ns: Callable[[], int], pending: Any) -> None:
+        super().__init__(pending)
         self._source = source
         self._clock_ns = clock_ns
         self._address = socket.getaddrinfo(source.host, source.port, type=socket.SOCK_STREAM)[0]
@@ -194,10 +200,11 @@ class _ConnectReader(_SocketReader):
 class Listen(Source):
     """Lines from whoever connects. Has no end.
 
-    Instance i listens on `port + i` (or each on any free one, if `port` is 0), by default for this
-    host alone. Connections above `most_connections` wait until others have closed. A client that
-    sends what is no line (too long, not UTF-8, not JSON) is disconnected, with a warning in the
-    log, and the others go on.
+    Share i, of as many as there are instances at the start, listens on `port + i` (or each on any
+    free one, if `port` is 0), by default for this host alone. Connections above `most_connections`
+    wait until others have closed. A client that sends what is no line (longer than
+    `most_line_bytes`, not UTF-8, not JSON) is disconnected, with a warning in the log, and the
+    others go on. It holds at most a block of 64 KiB and a line per connection that is not read.
     """
 
     port: int
@@ -206,18 +213,16 @@ class Listen(Source):
     most_connections: int = 64
     most_line_bytes: int = MOST_LINE_BYTES
 
-    def open(
-        self, index: int, parallelism: int, clock_ns: Callable[[], int], position: Any = None
-    ) -> Reader:
-        """Begin to listen."""
-        return ListenReader(self, self.port + index if self.port else 0)
+    def open(self, split: Split, clock_ns: Callable[[], int], position: Any = None) -> Reader:
+        """Begin to listen. A position has the lines that had come; connections do not move."""
+        return ListenReader(self, self.port + split.index if self.port else 0, position)
 
 
 class ListenReader(_SocketReader):
     """The connections of one listening instance."""
 
-    def __init__(self, source: Listen, port: int) -> None:
-        super().__init__()
+    def __init__(self, source: Listen, port: int, pending: Any = None) -> None:
+        super().__init__(pending)
         self._source = source
         self._connections: dict[int, _Connection] = {}
         family = socket.getaddrinfo(source.host, port, type=socket.SOCK_STREAM)[0][0]

@@ -16,6 +16,7 @@ after the first has failed or beside it. No I/O here.
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Generic, NamedTuple, TypeVar
@@ -83,6 +84,11 @@ class Intake(Generic[P]):
         self._batch = 0
         self._partitions: dict[int, _Partition[P]] = {}
 
+    def restore(self, batch: int, rows: Mapping[int, int]) -> None:
+        """Go on where another stood: with so many rows of each partition of a batch handed on."""
+        self._batch = batch
+        self._partitions = {one: _Partition(taken, taken) for one, taken in rows.items()}
+
     def begin(self, batch: int, partition: int, pusher: P) -> tuple[int, int]:
         """A pusher is there. Returns how many rows were taken before, and handed on."""
         if batch < self._batch:
@@ -111,13 +117,16 @@ class Intake(Generic[P]):
             found.pushers.append(pusher)
         return known
 
-    def hand(self, batch: int, partition: int, rows: int) -> tuple[int, list[P]]:
-        """So many rows that were taken are in the topology. Returns the sum, and who must know."""
+    def hand(self, batch: int, partition: int, rows: int) -> list[P]:
+        """So many rows of a partition, of all there were, are in the topology. Who must know?
+
+        Nobody, if that is not news.
+        """
         found = self._partitions.get(partition)
-        if batch != self._batch or found is None:
-            return 0, []
-        found.handed += rows
-        return found.handed, found.pushers
+        if batch != self._batch or found is None or rows <= found.handed:
+            return []
+        found.handed = rows
+        return found.pushers
 
     def done(self, batch: int, partition: int) -> None:
         """A pusher knows that all rows are in the topology; so do others of its partition."""

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import dataclass, field
+import sys
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from tailrace.runtime.core import LinkCounts
+from tailrace._version import __version__
+from tailrace.control.clocks import AskClock, ClockTold
+from tailrace.runtime.counting import LaneCounts, SentBy, WaitCounts, columns
 from tailrace.runtime.guard import Counts
 from tailrace.runtime.histogram import Histogram
+from tailrace.transport.identity import Identity
+
+_PROTOCOL = 4
+"""To be raised when workers and coordinators of before would misunderstand each other."""
+VERSION = (
+    f"tailrace {__version__} (protocol {_PROTOCOL},"
+    f" Python {sys.version_info.major}.{sys.version_info.minor})"
+)
+"""What speaks here. Every hello has it; ends that differ do not work together."""
 
 KIND = 2
 """The frame kind of these messages (pickle, as the codecs number them)."""
@@ -19,6 +31,9 @@ SILENCE_S = 5
 Workers are not asked to answer themselves: a user's function, or the opening of an operator, may
 hold one up for as long as it likes. A process that dies is noticed by its closed connection.
 """
+
+_REPORT_S = 0.001
+"""For each worker: the coordinator has so much time for a report, and needs less than half."""
 
 
 @dataclass(frozen=True)
@@ -31,12 +46,33 @@ class Settings:
     workers: int
     coordinator: tuple[str, int]
     secret: bytes = field(repr=False)
+    """Lets a worker in at the coordinator, and tells by which certificate to know it."""
     job: bytes = field(repr=False)
     ring_bytes: int = 8 << 20
     node: str = "memory"
     progress_s: float = 0.5
     cores: tuple[int | None, ...] = ()
     """The core that the worker in each place of the plan is bound to, if any are."""
+    waiting: str = "balanced"
+    """How workers wait: see `tailrace.control.waiting`."""
+    ports: tuple[int, int] | None = None
+    """The first and the last port that workers may listen at; without, any."""
+
+    @property
+    def report_s(self) -> float:
+        """How often each worker reports: so many do it less often, for the coordinator's sake."""
+        return max(self.progress_s, self.workers * _REPORT_S)
+
+
+@dataclass(frozen=True)
+class Welcome:
+    """The coordinator's first word to a worker: what it needs to be known by the others.
+
+    It only ever travels by TLS. With an identity, all that workers tell each other does, too.
+    """
+
+    secret: bytes = field(repr=False)
+    identity: Identity | None
 
 
 @dataclass(frozen=True)
@@ -49,6 +85,7 @@ class Hello:
     executor: str
     ring: str
     address: tuple[str, int]
+    version: str = VERSION
 
 
 @dataclass(frozen=True)
@@ -57,6 +94,18 @@ class Peers:
 
     hellos: tuple[Hello, ...]
     seats: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Met:
+    """A worker has reached all others; it may still be needed by those who have not."""
+
+    rank: int
+
+
+@dataclass(frozen=True)
+class Open:
+    """Everybody has reached everybody: open the operators, which may take its time."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +123,11 @@ class Go:
 
 @dataclass
 class Progress:
-    """What a worker has done since it started."""
+    """What a worker has done since it started.
+
+    When it has travelled, its numbers are there at once and the rest is unpacked when somebody
+    looks: the coordinator of a thousand workers hears more reports than anybody ever looks at.
+    """
 
     rank: int
     at_ns: int
@@ -82,6 +135,12 @@ class Progress:
     cpu_s: float = 0.0
     running_s: float = 0.0
     """Since the sources started."""
+    held_s: float = 0.0
+    """For how long one batch has kept it from reporting by itself; 0: nothing does."""
+    held_in: str = ""
+    """The operator that does, if that can be told."""
+    clock_uncertainty_ns: int = 0
+    """How far its clock may be from the job's; 0 on the coordinator's host."""
     operators: dict[str, Counts] = field(default_factory=dict)
     sources: dict[str, int] = field(default_factory=dict)
     latency: dict[str, Histogram] = field(default_factory=dict)
@@ -94,10 +153,39 @@ class Progress:
     """How many records the queues may hold."""
     throttled: set[str] = field(default_factory=set)
     """Who waits for whom: streams whose receivers have no room."""
-    links: list[LinkCounts] = field(default_factory=list)
-    """What each link from here has carried: link, messages, records, bytes."""
+    lanes: LaneCounts = field(default_factory=lambda: LaneCounts(*columns((), 4)))
+    """What has gone from here to each gate."""
+    sent_by: list[SentBy] = field(default_factory=list)
+    """What each instance here has sent to each receiver."""
+    waits: WaitCounts = field(default_factory=lambda: WaitCounts(*columns((), 4)))
+    """How long what came has waited, by link."""
     instances: list[tuple[int, float, float]] = field(default_factory=list)
     """For each instance here the time in its operators and its share of the CPU time, in s."""
+    refusals: dict[str, int] = field(default_factory=dict)
+    """Connections that were refused here, by reason."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        numbers = {name: value for name, value in values.items() if isinstance(value, int | float)}
+        rest = {name: value for name, value in values.items() if name not in numbers}
+        return Progress._arrived, (numbers, pickle.dumps(rest, 5))
+
+    @staticmethod
+    def _arrived(numbers: dict[str, Any], packed: bytes) -> Progress:
+        progress = object.__new__(Progress)
+        progress.__dict__.update(numbers, _packed=packed)
+        return progress
+
+    def __getattr__(self, name: str) -> Any:
+        """Unpack what was not looked at yet; only ever called for what is not there."""
+        # Several threads may look at a time: what is packed goes only when the rest is there.
+        packed = self.__dict__.get("_packed")
+        if packed is not None:
+            self.__dict__.update(pickle.loads(packed))
+            self.__dict__.pop("_packed", None)
+        if name in self.__dict__:
+            return self.__dict__[name]
+        raise AttributeError(name)
 
 
 @dataclass(frozen=True)
@@ -110,6 +198,15 @@ class Failed:
 
 
 @dataclass(frozen=True)
+class Suspects:
+    """A worker cannot reach a peer any more, and waits to be told what became of it."""
+
+    rank: int
+    peer: int
+    reason: str
+
+
+@dataclass(frozen=True)
 class Stop:
     """End: `drain` lets the sources end and everything run out, otherwise at once."""
 
@@ -118,12 +215,46 @@ class Stop:
     """Why, if the job has failed: what went wrong, and the traceback."""
 
 
-Message = Hello | Peers | Ready | Go | Progress | Failed | Stop
+Message = (
+    Welcome
+    | Hello
+    | Peers
+    | Met
+    | Open
+    | Ready
+    | Go
+    | Progress
+    | Suspects
+    | Failed
+    | Stop
+    | AskClock
+    | ClockTold
+)
+
+_MOST_TEXT = 256 * 1024
 
 
 def pack(message: Message) -> bytes:
-    """A message as bytes."""
+    """A message as bytes. Of a failure's texts only as much as is of use to anybody."""
+    match message:
+        case Failed():
+            reason, text = shortened(message.reason), shortened(message.traceback)
+            message = replace(message, reason=reason, traceback=text)
+        case Stop():
+            message = replace(message, error=shortened(message.error))
     return pickle.dumps(message, 5)
+
+
+def shortened(text: str, most: int = _MOST_TEXT) -> str:
+    """The beginning and the end of a text that is too long, and how much is left out between.
+
+    >>> shortened("0123456789" * 3, most=10)
+    '01234\\n[... 20 characters left out ...]\\n56789'
+    """
+    if len(text) <= most:
+        return text
+    half = most // 2
+    return f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{text[-half:]}"
 
 
 def unpack(payload: Any) -> Message:

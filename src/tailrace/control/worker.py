@@ -2,65 +2,55 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
-import pickle
-import select
 import socket
 import time
-import traceback
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
 
+from tailrace.control.aside import SharedConnection
 from tailrace.control.binding import Binding, settle
+from tailrace.control.clocks import ClockTold, Follower
 from tailrace.control.feed import KIND_FEED
-from tailrace.control.peers import KIND_CREDIT, JumboCodec, OversizedError, Peer, credits_in
+from tailrace.control.meeting import Meeting, WorkerJob
 from tailrace.control.protocol import (
-    KIND,
     SILENCE_S,
-    Failed,
     Go,
     Hello,
     Message,
+    Met,
+    Open,
     Peers,
     Ready,
     Settings,
     Stop,
-    pack,
+    Welcome,
     unpack,
 )
-from tailrace.control.report import progress_of
-from tailrace.graph.model import Graph
-from tailrace.graph.wiring import wire
-from tailrace.runtime.core import Core, Limits
+from tailrace.control.reporting import Reporting
+from tailrace.control.sockets import Sockets
+from tailrace.control.waiting import Policy, Waiting, policy_of
+from tailrace.runtime.core import Core
 from tailrace.runtime.garbage import collected_rarely
-from tailrace.runtime.instance import Instance
-from tailrace.runtime.source import FedReader
-from tailrace.runtime.step import OperatorFailed
 from tailrace.transport.frame import Frame
+from tailrace.transport.identity import pin_in
 from tailrace.transport.listener import TcpListener
-from tailrace.transport.ring import Doorbell, Ring, RingError
+from tailrace.transport.ring import Doorbell, Ring
 from tailrace.transport.tcp import Refusals, TcpConfig, TcpConnection
-
-if TYPE_CHECKING:
-    from tailrace.runtime.outlet import Item
 
 _DRAIN_MESSAGES = 256
 _LOOK_AROUND_NS = 5_000_000
-"""A busy worker looks at its sockets this often."""
-_HANDSHAKE_MS = 600_000
+"""A busy worker looks at its sockets this often,"""
+_LOOK_AT_OTHERS_NS = 100_000
+"""and this often if others than the coordinator are connected."""
+_LONGEST_SLEEP_S = 0.5
 _MOST_PUSHERS = 1024
 """Spark tasks that feed sources here at the same time."""
-_LONGEST_SLEEP_S = 0.5
-_WAKING_UP_S = 150e-6
-"""About what falling asleep and waking up take: a worker with a free core is up that early."""
-
-
-WorkerJob = tuple[Graph, tuple[int, ...], Limits]
-"""The graph, the placement of its instances, and the limits."""
+_LAST_WORDS_NS = 1_000_000_000
+_FINDING_NS = (SILENCE_S + 5) * 1_000_000_000
+"""How long to wait for what the coordinator finds out about a peer that was lost."""
 
 
 class CoordinatorLostError(ConnectionError):
@@ -70,56 +60,63 @@ class CoordinatorLostError(ConnectionError):
 class Worker:
     """See above. `run` returns when the job has ended; `error` says whether it failed.
 
-    The job is the one of the settings, or one that was made in this process.
+    The job is the one of the settings, or one that was made in this process. How it waits when
+    there is nothing to do is that of the settings, or a policy may be given; so may its clock.
     """
 
     error = ""
     """What went wrong, here or elsewhere, with its traceback; empty: nothing."""
+    core: Core | None = None
+    """What it works on, once it has met the others."""
 
     def __init__(
-        self, settings: Settings, rank: int, executor: str, job: WorkerJob | None = None
+        self,
+        settings: Settings,
+        rank: int,
+        executor: str,
+        job: WorkerJob | None = None,
+        policy: Policy | None = None,
+        host_clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        _sharpen_timers()
         self._settings = settings
         self._job = job
         self._rank = rank
         self._executor = executor
-        self._clock_ns = time.monotonic_ns
+        self._clock = Follower(rank, settings.workers, host_clock_ns)
+        self._clock_ns: Callable[[], int] = time.monotonic_ns  # until the job's is known
         self._doorbell = Doorbell()
         self._ring = Ring.create(settings.ring_bytes)
         self._reader = self._ring.reader(self._doorbell)
-        self._refusals = Refusals()
-        # Opening an operator may take its time, and nobody answers a handshake meanwhile.
-        self._config = TcpConfig(
-            worker_id=rank,
-            secret=settings.secret,
-            handshake_ms=_HANDSHAKE_MS,
-            max_connections=settings.workers + _MOST_PUSHERS,
-            max_unauthenticated=settings.workers + 64,
-        )
-        self._codec = JumboCodec(self._clock_ns)
-        self._epoll = select.epoll()
-        self._epoll.register(self._doorbell.fileno(), select.EPOLLIN)
-        self._control = TcpConnection.connect(
-            self._config, settings.coordinator, settings.workers, self._refusals
+        self._refusals = refusals = Refusals()
+        self._sockets = Sockets(self._doorbell, self._on_frame)
+        self._control = SharedConnection.connect(
+            TcpConfig(worker_id=rank, secret=settings.secret),
+            settings.coordinator,
+            settings.workers,
+            refusals,
+            pin=pin_in(settings.secret),
         )
         self._control.notice_silence(SILENCE_S)
-        self._sockets: dict[int, TcpConnection] = {}
-        self._source_fds: dict[int, tuple[Instance, bool]] = {}  # and whether each is watched
-        self._events: dict[int, int] = {}  # what the epoll watches each connection for
-        self._watch(self._control)
-        self._listener: TcpListener | None = None
-        self._peers: dict[int, Peer] = {}
-        self._core: Core | None = None
+        self._sockets.watch(self._control)
+        policy = policy or policy_of(settings.waiting)
+        self._waiting = Waiting(policy, self._reader, self._sockets)
+        self._meeting = Meeting(settings, rank, self._doorbell, self._sockets, refusals)
+        self._reporting = Reporting(
+            self._control, self._sockets, settings.report_s, self._clock, refusals
+        )
+        self._welcome: Welcome | None = None
+        self._peers: Peers | None = None  # all that take part, when all are there
+        self._seats: tuple[int, ...] = ()
+        self._ways: dict[int, str] | None = None
+        self._met = self._may_open = False
         self._binding: Binding | None = None
         self._running = False
         self._stopped = False
         self._reported_end = False
         self._failed = False
-        self._next_progress_ns = 0
-        self._started_ns = 0
-        self._cpu_before_s = time.process_time()  # Spark may have used this process before
-        self._looked_ns = 0
+        self._suspects = False
+        self._worked = False  # since it last rested, and when that was over
+        self._rested_ns = 0
 
     # ---- life ----
 
@@ -129,7 +126,7 @@ class Worker:
             pass
 
     def turns(self) -> Generator[None, None, None]:
-        """The same for an owner who has something to do after each turn.
+        """The same for an owner who has something to do before each turn.
 
         To leave before the end fails the job.
         """
@@ -137,8 +134,9 @@ class Worker:
             with collected_rarely():
                 self._join()
                 while not self._stopped:
-                    self._turn()
                     yield
+                    assert self.core is not None
+                    self._turn(self.core)
         except CoordinatorLostError as error:
             self.error = f"worker {self._rank} has lost the coordinator: {error}"
         except BaseException as error:
@@ -146,61 +144,80 @@ class Worker:
         finally:
             self._close()
 
-    def _join(self) -> None:
-        host = self._own_host()
-        self._listener = TcpListener(self._config, (host, 0), self._refusals)
-        self._epoll.register(self._listener.fileno(), select.EPOLLIN)
-        self._tell(
-            Hello(
-                self._rank,
-                os.getpid(),
-                host,
-                self._executor,
-                self._ring.address,
-                self._listener.address,
-            )
-        )
-        while not self._running and not self._stopped:
-            self._look(_LONGEST_SLEEP_S)
+    def work_on(self, job: WorkerJob) -> None:
+        """From the next turn on, do another job with the same peers; what was under way is lost."""
+        self.core = self._meeting.build(job, self._seats)
 
-    def _own_host(self) -> str:
-        """The address by which we reach the coordinator, and others reach us."""
-        while self._control.fileno() >= 0 and not self._control.authenticated:
-            self._look(_LONGEST_SLEEP_S)
-        if self._control.closed:
-            raise CoordinatorLostError(self._control.close_reason)
+    def _join(self) -> None:
+        entered = self._enter()
+        if entered is None:
+            return
+        host, listener = entered
+        hello = Hello(
+            self._rank, os.getpid(), host, self._executor, self._ring.address, listener.address
+        )
+        self._reporting.tell(hello)
+        while not self._running and not self._stopped:
+            self._reporting.ask_time()
+            self._await()
+            if self._peers is not None and self._clock.settled:
+                self._meet(self._peers)
+
+    def _enter(self) -> tuple[str, TcpListener] | None:
+        """Be let in, and let others in: the address by which both find us. None if it is over."""
+        while self._welcome is None:
+            if self._stopped:
+                return None
+            self._await()
+            self._control.check_deadline()
+        welcome, settings = self._welcome, self._settings
         with socket.socket(fileno=os.dup(self._control.fileno())) as copy:
             host: str = copy.getsockname()[0]
-            return host
-
-    def _meet(self, hellos: tuple[Hello, ...], seats: tuple[int, ...]) -> None:
-        """Open a way to every other worker, build the core, and take our seat."""
-        mine = hellos[self._rank]
-        node = self._settings.node
-        ways: dict[int, str] = {}
-        for hello in hellos:
-            if hello.rank == self._rank:
-                continue
-            apart = node == "worker" or (node == "executor" and hello.executor != mine.executor)
-            peer = None if apart else self._by_ring(hello)
-            ways[hello.rank] = "ring" if peer else "tcp"
-            self._peers[hello.rank] = peer or self._by_tcp(hello)
-        graph, placement, limits = self._job or pickle.loads(self._settings.job)
-        self._core = Core(
-            self._rank,
-            wire(graph),
-            tuple(seats[place] for place in placement),
-            self._clock_ns,
-            self._send,
-            self._credit,
-            self._doorbell.ring,
-            limits,
-            self._size,
+        config = TcpConfig(
+            worker_id=self._rank,
+            secret=welcome.secret,
+            max_connections=settings.workers + _MOST_PUSHERS,
+            max_unauthenticated=settings.workers + 64,
+            guest=(settings.workers + 1, settings.secret),
         )
-        for instance in self._core.instances:
-            source = instance.source
-            if source is not None and (fd := source.reader.fileno()) is not None:
-                self._source_fds[fd] = (instance, False)
+        identity = welcome.identity
+        listener = TcpListener(
+            config, (host, 0), self._refusals, identity=identity, ports=settings.ports
+        )
+        self._sockets.listen(listener)
+        self._meeting.known_by(config, identity.pin if identity else None)
+        return host, listener
+
+    def _await(self, most_s: float = _LONGEST_SLEEP_S) -> None:
+        self._check_coordinator()
+        self._sockets.sleep(most_s)
+        self._sockets.look()
+        self._check_coordinator()
+
+    def _check_coordinator(self) -> None:
+        if self._control.closed and not self._stopped:
+            raise CoordinatorLostError(self._control.close_reason)
+
+    def _meet(self, peers: Peers) -> None:
+        """Go on with meeting the others, as far as it goes by now.
+
+        All have reached all before anybody opens its operators and is busy with that: only then
+        handshakes are answered at once, and strangers told from workers by their silence.
+        """
+        if self._ways is None:
+            self._seats = peers.seats
+            self._clock_ns = self._clock.clock_ns
+            self._meeting.go_by(self._clock.clock_ns, self._clock.wall_ns)
+            self._ways = self._meeting.meet(peers.hellos)
+        if not self._met and self._meeting.reached_all():
+            self._met = True
+            self._reporting.tell(Met(self._rank))
+        if self._may_open and self.core is None:
+            self._open(self._seats, self._ways)
+
+    def _open(self, seats: tuple[int, ...], ways: dict[int, str]) -> None:
+        """Build the core, and take our seat."""
+        self.core = self._meeting.build(self._job, seats)
         # Threads that operators have started by now stay free.
         cores = self._settings.cores
         core = cores[seats.index(self._rank)] if cores else None
@@ -208,236 +225,125 @@ class Worker:
             self._binding = Binding(core)
             settle(self._ring, core)
         gc.freeze()  # what operators have loaded stays, too
-        self._tell(Ready(self._rank, ways))
-
-    def _by_ring(self, hello: Hello) -> Peer | None:
-        try:
-            writer = Ring.attach(hello.ring).writer(self._doorbell)
-        except RingError:
-            return None  # its memory is elsewhere, or it could not be woken from here
-        return Peer.by_ring(writer, self._codec)
-
-    def _by_tcp(self, hello: Hello) -> Peer:
-        connection = TcpConnection.connect(self._config, hello.address, hello.rank, self._refusals)
-        self._watch(connection)
-        return Peer.by_tcp(connection, self._codec)
+        self._reporting.tell(Ready(self._rank, ways))
 
     # ---- one turn ----
 
-    def _turn(self) -> None:
-        core = self._core
-        assert core is not None
-        busy = self._receive(core)
-        busy |= core.round()
-        for peer in self._peers.values():
-            peer.flush()
-            self._await_room(peer.connection)
+    def _turn(self, core: Core) -> None:
+        messages = self._reader.drain(self._meeting.accept, _DRAIN_MESSAGES)
+        busy = core.round() or messages > 0
+        self._meeting.flush()
         now_ns = self._clock_ns()
-        if now_ns >= self._next_progress_ns:
-            self._report(core, now_ns)
-        if core.ended and not self._reported_end and not self._pending():
+        if now_ns >= self._reporting.next_ns:
+            self._reporting.tell_what_is_due(core, now_ns, self._reported_end)
+        if core.ended and not self._reported_end and not self._meeting.pending:
             core.close()  # before we say that all went well
             self._reported_end = True
-            self._report(core, now_ns)
-        if now_ns - self._looked_ns > _LOOK_AROUND_NS:
-            self._look(0)
-        if not busy:
-            self._rest(core)
+            self._reporting.report(core, now_ns, ended=True)
+        here_ns = time.monotonic_ns()
+        every_ns = _LOOK_AT_OTHERS_NS if self._sockets.connected else _LOOK_AROUND_NS
+        if here_ns - self._sockets.looked_ns > every_ns:
+            self._sockets.look()
+        self._worked |= busy
+        if not busy or (self._waiting.policy.naps and not core.backlog):
+            self._rest(core, busy, here_ns)
+        self._check_coordinator()
 
-    def _receive(self, core: Core) -> bool:
-        messages = self._reader.drain(_DRAIN_MESSAGES)
-        for link, kind, payload in messages:
-            self._accept(core, link, kind, payload)
-        return bool(messages)
-
-    def _accept(self, core: Core, link: int, kind: int, payload: bytes | memoryview) -> None:
-        if kind == KIND_CREDIT:
-            for credited, taken in credits_in(payload):
-                core.credit(credited, taken)
-        else:
-            sent_ns, items = self._codec.decode(payload)
-            core.deliver(link, items, sent_ns, len(payload))
-
-    def _rest(self, core: Core) -> None:
-        """Nothing to do: sleep until a message comes, something is due, or a while has passed."""
+    def _rest(self, core: Core, busy: bool, here_ns: int) -> None:
         due_ns = core.next_due_ns()
-        sleep_s = _LONGEST_SLEEP_S
         if due_ns is not None:
-            sleep_s = min(sleep_s, (due_ns - self._clock_ns()) / 1e9)
-        if sleep_s <= 0 or self._reader.spin(sleep_s):
-            return
-        if due_ns is not None and not self._reader.crowded():
-            sleep_s -= _WAKING_UP_S
-            if sleep_s <= 0:
+            due_ns = self._clock.by_host(due_ns)
+            if due_ns <= here_ns:
                 return
-        if (expected_s := self._reader.expected_s()) is not None:
-            sleep_s = min(sleep_s, expected_s)
-        for fd, (instance, watched) in self._source_fds.items():
-            wanted = not instance.congested and not instance.ended
-            if wanted != watched:
-                with suppress(OSError):  # a reader may have closed it at its end
-                    if wanted:
-                        self._epoll.register(fd, select.EPOLLIN)
-                    else:
-                        self._epoll.unregister(fd)
-                self._source_fds[fd] = (instance, wanted)
-        patience_ms = self._reader.arm()
-        if patience_ms:
-            if patience_ms > 0:
-                sleep_s = min(sleep_s, patience_ms / 1000)
-            self._sleep(sleep_s)
-        self._reader.disarm()
-        if patience_ms:
-            self._look(0)
+        worked_ns = here_ns - self._rested_ns if self._worked else 0
+        if not self._waiting.nap(here_ns, worked_ns) and not busy:
+            self._waiting.rest(due_ns, self._source_fds(core))
+        self._worked = False
+        self._rested_ns = time.monotonic_ns()
 
-    def _sleep(self, most_s: float) -> None:
-        # An epoll waits in whole milliseconds, a select in microseconds.
-        select.select([self._epoll], [], [], most_s)
+    def _source_fds(self, core: Core) -> Iterator[int]:
+        """The descriptors by which sources say that they have something, if it can be taken."""
+        for instance in core.instances:
+            if instance.source is not None and not instance.congested and not instance.ended:
+                yield from instance.source.filenos()
 
-    def _look(self, timeout_s: float) -> None:
-        """Do what the sockets ask for; wait for them, or for the doorbell, at most so long."""
-        self._looked_ns = self._clock_ns()
-        if timeout_s > 0:
-            self._sleep(timeout_s)
-        for fd, events in self._epoll.poll(0):
-            if fd == self._doorbell.fileno():
-                self._doorbell.clear()
-            elif self._listener is not None and fd == self._listener.fileno():
-                for connection in self._listener.on_ready():
-                    self._watch(connection)
-            elif fd in self._sockets:
-                self._serve(fd, events)
-        if self._control.closed and not self._stopped:
-            raise CoordinatorLostError(self._control.close_reason)
-
-    def _serve(self, fd: int, events: int) -> None:
-        connection = self._sockets[fd]
-        frames = connection.on_ready(events)
-        for frame in frames:
-            if connection is self._control:
-                self._obey(unpack(frame.payload))
-            elif frame.kind == KIND_FEED:
-                self._feed(connection, frame)
-            elif self._core is not None:
-                self._accept(self._core, frame.target, frame.kind, frame.payload)
-        if connection.closed:
-            del self._sockets[fd]
-            del self._events[fd]
-        else:
-            self._await_room(connection)
+    def _on_frame(self, connection: TcpConnection, frame: Frame) -> None:
+        if connection is self._control:
+            self._obey(unpack(frame.payload))
+        elif frame.kind == KIND_FEED:
+            self._feed(connection, frame)
+        elif connection.peer_id is None or connection.peer_id > self._settings.workers:
+            connection.refuse("not_a_worker", f"a guest sent a message of kind {frame.kind}")
+        elif self.core is not None:
+            self._meeting.accept(connection.peer_id, frame.kind, frame.payload)
 
     def _feed(self, connection: TcpConnection, frame: Frame) -> None:
         """Something from outside the topology, for a source of ours."""
-        for instance in self._core.instances if self._core is not None else ():
-            reader = instance.source and instance.source.reader
-            if instance.id == frame.target and isinstance(reader, FedReader):
-                reader.receive(frame.payload, partial(self._reply, connection))
-
-    def _obey(self, message: Message) -> None:
-        match message:
-            case Peers(hellos, seats):
-                self._meet(hellos, seats)
-            case Go():
-                self._running = True
-                self._started_ns = self._clock_ns()
-            case Stop(drain=True) if self._core is not None:
-                self._core.stop_sources()
-            case Stop():
-                self._stopped = True
-                self.error = message.error or self.error  # what went wrong first, anywhere
-
-    # ---- speaking ----
-
-    def _watch(self, connection: TcpConnection) -> None:
-        if not connection.closed:
-            self._sockets[connection.fileno()] = connection
-            self._events[connection.fileno()] = connection.events
-            self._epoll.register(connection.fileno(), connection.events)
-
-    def _await_room(self, connection: TcpConnection | None) -> None:
-        """Have the epoll watch for what a connection waits for now."""
-        if connection is not None and not connection.closed:
-            fd, events = connection.fileno(), connection.events
-            if self._events[fd] != events:
-                self._epoll.modify(fd, events)
-                self._events[fd] = events
-
-    def _tell(self, message: Message) -> None:
-        if not self._control.closed:
-            self._control.send(0, KIND, [pack(message)])
-            self._control.flush()
-            self._await_room(self._control)
+        for instance in self.core.instances if self.core is not None else ():
+            if instance.number == frame.target and instance.source is not None:
+                try:
+                    instance.source.receive(frame.payload, partial(self._reply, connection))
+                except Exception as error:  # who feeds may be anybody who read a Spark task
+                    connection.refuse("bad_feed", repr(error))
 
     def _reply(self, connection: TcpConnection, payload: bytes) -> None:
         if not connection.closed:
             connection.send(0, KIND_FEED, [payload])
             connection.flush()
-            self._await_room(connection)
+            self._sockets.await_room(connection)
 
-    def _send(self, peer: int, link: int, items: list[Item]) -> int:
-        return self._peers[peer].send(link, items)
+    def _obey(self, message: Message) -> None:
+        match message:
+            case Welcome():
+                self._welcome = message
+            case Peers():
+                self._peers = message
+            case Open():
+                self._may_open = True
+            case ClockTold():
+                self._clock.hear(message)
+            case Go() if self.core is not None:  # a copy of a worker hears it, too
+                self._running = True
+                self._reporting.started(self.core, self._clock_ns())
+            case Stop(drain=True) if self.core is not None:
+                self.core.stop_sources()
+            case Stop():
+                self._stopped = True
+                # What went wrong first, anywhere. That a peer is gone may only mean that it has
+                # heard this before us.
+                self.error = message.error or ("" if self._suspects else self.error)
 
-    def _credit(self, peer: int, link: int, taken: int) -> None:
-        self._peers[peer].credit(link, taken)
-
-    def _size(self, items: list[Item]) -> int:
-        try:
-            return sum(memoryview(part).nbytes for part in self._codec.encode(items))
-        except Exception:
-            return 0  # what stays in a worker need not be picklable
-
-    def _pending(self) -> bool:
-        return any(peer.pending for peer in self._peers.values())
-
-    def _report(self, core: Core, now_ns: int) -> None:
-        self._next_progress_ns = now_ns + int(self._settings.progress_s * 1e9)
-        if self._control.unanswered_bytes and not self._reported_end:
-            return  # a coordinator that is held up gets the next one; it must not seem silent
-        cpu_s = time.process_time() - self._cpu_before_s
-        running_s = (now_ns - self._started_ns) / 1e9
-        self._tell(progress_of(core, now_ns, self._reported_end, cpu_s, running_s))
+    # ---- the end ----
 
     def _fail(self, error: BaseException) -> None:
         self._failed = True
-        cause = error.error if isinstance(error, OperatorFailed) else error
-        text = "".join(traceback.format_exception(cause))
-        reason = str(error) if isinstance(error, OperatorFailed) else repr(error)
-        if isinstance(error, OversizedError) and self._core is not None:
-            label = self._core.wiring.links[error.link].stream.label
-            reason = f"a record of the stream {label} is too large: {error}"
-        self.error = f"{reason}\n\n{text}"
-        self._tell(Failed(self._rank, reason, text))
-        deadline_ns = self._clock_ns() + 1_000_000_000
+        lost = self._meeting.lost(error)
+        self._suspects = lost is not None
+        if lost is not None:
+            self.error = self._reporting.suspects(self._rank, *lost)
+        else:
+            self.error = self._reporting.failed(self._rank, error)
+        deadline_ns = self._clock_ns() + (_LAST_WORDS_NS if lost is None else _FINDING_NS)
         with suppress(CoordinatorLostError):
             # What failed here may only follow from what failed elsewhere; the answer tells.
             while not self._stopped and self._clock_ns() < deadline_ns:
-                self._look(0.01)
+                self._await(0.01)
 
     def _close(self) -> None:
+        self._reporting.close()
         try:
-            if self._core is not None:
-                self._core.close()
+            if self.core is not None:
+                self.core.close()
         except BaseException as error:
             if not self._failed:
                 self._fail(error)
         finally:
             if self._binding is not None:
                 self._binding.release()
-            for peer in self._peers.values():
-                peer.close()
-            for connection in self._sockets.values():
-                if connection is not self._control:
-                    connection.close()
-            if self._listener is not None:
-                self._listener.close()
+            self._meeting.close()
+            self._sockets.forget(self._control)
+            self._sockets.close()
             self._reader.close()
             self._ring.close()
             self._doorbell.close()
-            self._epoll.close()
             self._control.close()  # the last: it tells the coordinator that nothing is left here
-
-
-def _sharpen_timers() -> None:
-    """Let short sleeps end when they are over, not up to 50 us later."""
-    timer_slack = 29
-    ctypes.CDLL(None).prctl(timer_slack, 1)

@@ -12,7 +12,7 @@ from typing import Any
 from tailrace.graph.expand import chains
 from tailrace.graph.model import Graph, Grouping, Rule, Stream
 from tailrace.graph.validate import TopologyError, validate
-from tailrace.plan.machine import Machine, Place
+from tailrace.plan.model.machine import Machine, Place
 
 FREE_RULES = (Rule.FORWARD, Rule.SHUFFLE)
 """The rules between which a plan may choose; all others belong to what the topology means."""

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Hashable
-from datetime import UTC, date, datetime, time
+from dataclasses import fields, is_dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from enum import Enum, Flag
 from numbers import Number
+from typing import Any
+from uuid import UUID
 from zlib import crc32
+
+_PLAIN = frozenset({str, bytes, int, float, bool, type(None)})
+_MICROSECOND = timedelta(microseconds=1)
 
 
 def stable_hash(key: Hashable) -> int:
     """A number from 0 to 2**32 - 1 for a key.
 
     Keys that are equal have the same hash, as in a dict: ``1``, ``1.0`` and ``True`` are one key.
-    Keys may be str, bytes, numbers, None, dates and times (by `isoformat`, in UTC if they have a
-    time zone), and tuples of those; others raise a TypeError, because Python gives them no hash
-    that would be the same elsewhere.
+    Keys may be str, bytes, numbers, None, dates, times and timedeltas, UUIDs, members of enums,
+    scalars of numpy, and tuples, frozensets and frozen dataclasses (or msgspec structs) of those;
+    others raise a TypeError, because Python gives them no hash that would be the same elsewhere.
 
     >>> stable_hash("a"), stable_hash(("a", 1)) == stable_hash(("a", 1.0))
     (3904355907, True)
@@ -42,7 +50,47 @@ def stable_hash(key: Hashable) -> int:
         key = key.astimezone(UTC)
     if isinstance(key, date) or (isinstance(key, time) and key.utcoffset() is None):
         return crc32(key.isoformat().encode(), 2)
+    return _hash_of_others(key)
+
+
+def _hash_of_others(key: Any) -> int:
+    kind: Any = type(key)
+    if isinstance(key, UUID):
+        return crc32(key.bytes, 3)
+    if isinstance(key, timedelta):
+        return _combined("timedelta", [key // _MICROSECOND])
+    if isinstance(key, time):  # equal ones of other zones are equal keys
+        since = timedelta(
+            hours=key.hour, minutes=key.minute, seconds=key.second, microseconds=key.microsecond
+        )
+        return _combined("time", [(since - (key.utcoffset() or timedelta())) // _MICROSECOND])
+    if isinstance(key, Enum) and kind.__eq__ is object.__eq__:
+        return _combined(kind.__qualname__, [key.value if isinstance(key, Flag) else key.name])
+    if isinstance(key, frozenset):
+        parts = sorted(stable_hash(part) for part in key)
+        return _combined("frozenset", parts)
+    if is_dataclass(key) and kind.__dataclass_params__.frozen:
+        compared = [getattr(key, field.name) for field in fields(key) if field.compare]
+        return _combined(kind.__qualname__, compared)
+    if getattr(getattr(kind, "__struct_config__", None), "frozen", False):
+        return _combined(kind.__qualname__, [getattr(key, n) for n in kind.__struct_fields__])
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(key, numpy.bool_):
+        return stable_hash(bool(key))
+    if numpy is not None and isinstance(key, numpy.datetime64 | numpy.timedelta64):
+        return _combined(key.dtype.kind, [int(key.astype(f"{key.dtype.kind}8[ns]").astype("i8"))])
     raise TypeError(
-        f"a key of type {kind.__name__} has no stable hash; use str, bytes, numbers, dates, None or"
-        f" tuples of them (got {key!r})"
+        f"a key of type {kind.__name__} has no hash that is the same in every process; use str,"
+        " bytes, numbers, dates, UUIDs, enums, None, or tuples, frozensets or frozen dataclasses of"
+        f" them (got {key!r})"
     )
+
+
+def _combined(name: str, parts: list[Any]) -> int:
+    return stable_hash((name, *parts))
+
+
+def check_key(key: Hashable) -> None:
+    """Raise a TypeError for a key that has no stable hash."""
+    if type(key) not in _PLAIN:
+        stable_hash(key)

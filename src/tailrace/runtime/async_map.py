@@ -16,12 +16,15 @@ from typing import Any
 
 from tailrace.graph.model import MAIN, Record
 from tailrace.runtime.instance import Context
-from tailrace.runtime.outlet import IDLE
+from tailrace.runtime.markers import IDLE
+from tailrace.runtime.state import Stateful
 from tailrace.runtime.step import Step
 
 _CLOSE_S = 5.0
 """How long coroutines have to go when they are cancelled; after that they are left behind."""
 
+_When = tuple[int, int]
+"""When a record's source emitted it, and its origin."""
 _Outcome = tuple[int, Any, BaseException | None]
 """A record's number, and its result or what it raised."""
 
@@ -76,23 +79,24 @@ class _Loop:
             self._done((number, value, None))
 
 
-class _AsyncStep(Step):
+class _AsyncStep(Stateful):
     """Numbers the records; those from `first` to `next` that are in `records` are outstanding."""
 
     holds_time = True
 
     def __init__(self, context: Context, logic: AsyncMap) -> None:
+        super().__init__()
         self._context = context
         self._logic = logic
         self._put = context.put(MAIN)
         self._loop: _Loop | None = None
-        self._records: dict[int, tuple[Record, int]] = {}  # with the time of their emission
+        self._records: dict[int, tuple[Record, _When]] = {}
         self._first = 0
         self._next = 0
         self._unstarted: deque[int] = deque()
         self._in_flight = 0
         self._ended: dict[int, _Outcome] = {}  # those that wait for their turn
-        self._watermarks: deque[tuple[int, float]] = deque()  # each behind the records before it
+        self._watermarks: deque[tuple[int, int]] = deque()  # each behind the records before it
         self._outcomes: deque[_Outcome] = deque()
         self._signalled = False
 
@@ -101,12 +105,15 @@ class _AsyncStep(Step):
         return bool(self._unstarted)
 
     def process(self, records: Iterator[Record], port: int) -> None:
-        emitted_ns = self._context.emitted_ns()
+        when = self._context.emitted_ns(), self._context.origin()
         for record in records:
-            self._records[self._next] = record, emitted_ns
-            self._unstarted.append(self._next)
-            self._next += 1
+            self._take(record, when)
         self._go_on()
+
+    def _take(self, record: Record, when: _When) -> None:
+        self._records[self._next] = record, when
+        self._unstarted.append(self._next)
+        self._next += 1
 
     def _go_on(self) -> None:
         batch = []
@@ -140,13 +147,13 @@ class _AsyncStep(Step):
                 ended.append(self._ended.pop(number))
         results = _Results(self._context, self._put)
         for number, value, error in ended:
-            record, emitted_ns = self._records.pop(number)
+            record, when = self._records.pop(number)
             self._in_flight -= 1
             if error is None:
-                results.add(value, emitted_ns)
+                results.add(value, when)
             else:
                 results.hand_on()
-                self._context.emit_as(emitted_ns)
+                self._context.emit_as(*when)
                 self._context.fail(record, _as_exception(error))
             if number == self._first:
                 self._pass_first(results)
@@ -160,7 +167,7 @@ class _AsyncStep(Step):
             results.hand_on()
             self._context.advance(self._watermarks.popleft()[1])
 
-    def advance(self, watermark: float) -> None:
+    def advance(self, watermark: int) -> None:
         if not self._records:
             self._context.advance(watermark)
             return
@@ -170,6 +177,31 @@ class _AsyncStep(Step):
                 break  # idleness comes after the watermark, not in its place
             waiting.pop()
         waiting.append((self._next, watermark))
+
+    def shared(self) -> Any:
+        """Records without an outcome that was handed on, with the watermarks between them.
+
+        Their coroutines are run anew where this is put in; here they end when the step is closed.
+        """
+        ahead_ns = self._context.wall_ns() - self._context.clock_ns()
+        records = [
+            (number, record, (emitted_ns + ahead_ns, origin))
+            for number, (record, (emitted_ns, origin)) in sorted(self._records.items())
+        ]
+        return records, list(self._watermarks)
+
+    def put_shared(self, shared: Any) -> None:
+        """Its records come behind those that are here, and watermarks behind their records."""
+        records, watermarks = shared
+        ahead_ns = self._context.wall_ns() - self._context.clock_ns()
+        waiting = deque(watermarks)
+        for number, record, (emitted_ns, origin) in records:
+            while waiting and waiting[0][0] <= number:
+                self.advance(waiting.popleft()[1])
+            self._take(record, (emitted_ns - ahead_ns, origin))
+        for _, watermark in waiting:
+            self.advance(watermark)
+        self._go_on()
 
     def close(self) -> None:
         if self._loop is not None:
@@ -184,18 +216,18 @@ class _Results:
         self._context = context
         self._put = put
         self._records: list[Record] = []
-        self._emitted_ns = 0
+        self._when: _When = (0, 0)
 
-    def add(self, record: Record, emitted_ns: int) -> None:
-        if emitted_ns != self._emitted_ns:
+    def add(self, record: Record, when: _When) -> None:
+        if when != self._when:
             self.hand_on()
-        self._emitted_ns = emitted_ns
+        self._when = when
         self._records.append(record)
 
     def hand_on(self) -> None:
         if self._records:
             records, self._records = self._records, []
-            self._context.emit_as(self._emitted_ns)
+            self._context.emit_as(*self._when)
             self._put(records)
 
 

@@ -1,8 +1,8 @@
 """A worker without I/O: its instances, their queues, flow control and timers.
 
-Messages and time come in through `deliver`, `credit` and the clock; messages go out through `send`
-and `report`, which the owner provides. So the same core runs in a Spark worker, in the test kit
-under virtual time, and in simulations with seeds.
+Messages and time come in through `deliver`, `credit` and the clock; messages go out through a
+`Post`, which the owner provides. So the same core runs in a Spark worker, in the test kit under
+virtual time, and in simulations with seeds.
 
 One round takes what is queued, polls the sources, and then lets go of everything gathered: under
 load a round has much to do and its jumbos are large, at low rate a jumbo is one record that has
@@ -13,69 +13,61 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
-from itertools import count, groupby
-from typing import Any
+from itertools import count
+from time import time_ns
+from typing import Any, Protocol
 
-from tailrace.graph.model import Operator
-from tailrace.graph.wiring import Wiring
-from tailrace.runtime.histogram import Histogram
+from tailrace.graph.model import Operator, Record
+from tailrace.runtime.building import Site
+from tailrace.runtime.counting import Counting
+from tailrace.runtime.deployment import Deployment
+from tailrace.runtime.exchange import Lane
+from tailrace.runtime.inlet import Inlet, deliver
 from tailrace.runtime.instance import Context, Instance
-from tailrace.runtime.outlet import Inlet, Item, Marker, Outlet, add_marker
-from tailrace.runtime.router import Router
-from tailrace.runtime.source import SourceStep
-from tailrace.runtime.step import Fail, OperatorFailed, Put, call
+from tailrace.runtime.limits import DEFAULT_LIMITS, Limits
+from tailrace.runtime.markers import Marker, Watermark
+from tailrace.runtime.reading import SourceStep
+from tailrace.runtime.step import Fail, Put, call
+from tailrace.transport import jumbo
 
-Send = Callable[[int, int, list[Item]], int]
-"""`send(peer, link, items)`: its size in bytes; 0: no room now, it is tried again later."""
-Size = Callable[[list[Item]], int]
-"""`size(items)`: what they would take as a message to another worker, in bytes."""
-Report = Callable[[int, int, int], None]
-"""`report(peer, link, taken)`: tell a sender how many of its records have been taken, ever."""
+__all__ = ["DEFAULT_LIMITS", "Core", "Limits", "Post"]
 
+jumbo.plain(Watermark, "time_ns", "emitted_ns")
 
-@dataclass(frozen=True)
-class Limits:
-    """The bounds on everything that could grow."""
+Item = tuple[int, int, list[Record]] | tuple[int, int, list[Any], bool] | Marker
+"""Records with the time their source emitted them (ns) and their origin, or a marker.
 
-    window_records: int = 8192
-    """Records of one link that are under way or queued at the receiver."""
-    window_bytes: int = 16 << 20
-    """Bytes of one link between two workers that are under way or queued, as encoded."""
-    gathered_records: int = 2048
-    """Records gathered for one receiver, above which their producer waits."""
-    poll_records: int = 1024
-    """The most records taken from a source in one round; fewer while rounds take long."""
-    round_messages: int = 64
-    """Messages an instance processes in one round."""
+With a fourth part the records are pairs of a record that could not be routed, and the error.
+"""
 
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if value < 1:
-                raise ValueError(f"{name} is {value}; it must be at least 1")
-
-
-DEFAULT_LIMITS = Limits()
-
-LinkCounts = tuple[int, int, int, int]
-"""A link, its messages, records and bytes."""
-_SAMPLE_RECORDS = 64
 _FIRST_APPETITE = 256
 _ROUND_NS = 1_000_000
 """About how long a round under load should take: long enough to be worth its own work."""
+_WIDTH_NS = 25_000
+"""And so much more for each instance and receiver that a round may have to look at."""
 _LEAST_SHARE = 64
 """However long rounds take, one in so many records may come from a source."""
+_LARGE_BYTES = 512
+"""Streams of records above this size travel in jumbos of their own, so that sizes stay true."""
 
 
-@dataclass
-class StreamStats:
-    """What one stream has carried, as seen at this worker."""
+class Post(Protocol):
+    """What carries messages to other workers."""
 
-    sent: int
-    received: int
-    transfer: Histogram
-    wait: Histogram
+    def send(self, peer: int, parcels: list[tuple[int, list[Item]]]) -> int:
+        """Take a jumbo and say its size in bytes; 0: no room now, it is tried again later.
+
+        Raises ValueError if some of the records cannot be sent.
+        """
+
+    def credit(self, peer: int, gate: int, taken: int) -> None:
+        """Tell a sender how many of its records have been taken at a gate, ever."""
+
+    def check(self, record: Record) -> None:
+        """Raise ValueError if a record cannot be sent."""
+
+    def size(self, records: list[Record]) -> int:
+        """About what they would take in a message, in bytes."""
 
 
 class Core:
@@ -84,85 +76,56 @@ class Core:
     def __init__(
         self,
         rank: int,
-        wiring: Wiring,
-        placement: tuple[int, ...],
+        deployment: Deployment,
         clock_ns: Callable[[], int],
-        send: Send,
-        report: Report,
+        post: Post,
         wake: Callable[[], None] = lambda: None,
         limits: Limits = DEFAULT_LIMITS,
-        size: Size = lambda items: 0,
+        wall_ns: Callable[[], int] = time_ns,
+        *,
+        origins: bool = False,
     ) -> None:
+        """With `origins`, every batch of a source is numbered, and its records keep the number."""
         self.rank = rank
-        self.wiring = wiring
         self.limits = limits
         self._clock_ns = clock_ns
-        self._send = send
-        self._report = report
+        self._wall_ns = wall_ns
+        self._post = post
         self._wake = wake
-        self._size = size
-        self._sampled: set[str] = set()  # streams whose records were measured lately
-        self._samples: dict[str, tuple[int, int]] = {}  # by stream: records and bytes
-        self._outlets: dict[int, Outlet] = {}
-        self._receiver: dict[int, Instance] = {}
-        self._touched: dict[Outlet, None] = {}
+        self._origins = origins
+        self._batches = count(1)
         self._appetite = min(_FIRST_APPETITE, limits.poll_records)  # for what a source has
         self._timer_ids = count()
         self._closed = False
         self._woken: list[tuple[Instance, str]] = []
-        self._labels = [link.stream.label for link in wiring.links]
-        labels = dict.fromkeys(self._labels)
-        self._transfer = {label: Histogram() for label in labels}
-        self._wait = {label: Histogram() for label in labels}
-        self._placement = placement
-        self.instances: list[Instance] = []
-        try:
-            for i, worker in enumerate(placement):
-                if worker == rank:
-                    self._add_instance(i)
-        except BaseException:
-            with suppress(OperatorFailed):
-                self.close()
-            raise
+        self._due: list[Inlet] = []
+        self._site = Site(rank, deployment, clock_ns, limits, self._context)
+        self._changed()
+        self.counting = Counting(self._site, post.size)
 
-    # ---- building ----
+    def change(self, deployment: Deployment) -> None:
+        """Go on under another deployment; see `Site.change`."""
+        self._site.change(deployment)
+        self._changed()
 
-    def _add_instance(self, instance_id: int) -> None:
-        chain = self.wiring.chain_of(instance_id)
-        instance = Instance(instance_id, chain, self._clock_ns)
-        self.instances.append(instance)
-        for link in self.wiring.links_into[instance_id]:
-            label = link.stream.label
-            instance.inlets[link.id] = Inlet(
-                link.id,
-                self._placement[link.sender],
-                link.stream.port,
-                self._transfer[label],
-                self._wait[label],
-            )
-            self._receiver[link.id] = instance
-        # Streams may be equal (a stream merged with itself) and are still two.
-        leaving = groupby(self.wiring.links_out_of[instance_id], lambda link: id(link.stream))
-        for links in (list(group) for _, group in leaving):
-            stream = links[0].stream
-            limits = self.limits
-            outlets = [
-                Outlet(link.id, self._placement[link.receiver], limits, instance.full)
-                for link in links
-            ]
-            router = Router(
-                stream.grouping,
-                outlets,
-                [outlet for outlet in outlets if outlet.peer == self.rank],
-                instance_id - chain.first,
-                lambda: instance.emitted_ns,
-                self._touch,
-                stream,
-            )
-            instance.routers.setdefault(stream.source, []).append(router)
-            instance.outlets += outlets
-            self._outlets.update((outlet.link, outlet) for outlet in outlets)
-        instance.build(self.wiring.graph, self._context)
+    def _changed(self) -> None:
+        site = self._site
+        self.instances = list(site.instances.values())
+        width = len(self.instances) + len(site.lanes)
+        self._round_ns = _ROUND_NS + _WIDTH_NS * max(width - 16, 0)
+        self._exchanges = list(site.exchanges.values())
+
+    @property
+    def deployment(self) -> Deployment:
+        """What it runs its part of."""
+        return self._site.deployment
+
+    def instance(self, operator: str, index: int = 0) -> Instance:
+        """One of the instances that run here, by an operator of its chain."""
+        for instance in self.instances:
+            if operator in instance.chain.operators and instance.id.index == index:
+                return instance
+        raise KeyError(f"no instance {operator}[{index}] runs in worker {self.rank}")
 
     def _context(
         self, instance: Instance, operator: Operator, put: Callable[[str], Put], fail: Fail
@@ -176,12 +139,12 @@ class Core:
             timer = (at_ns, next(self._timer_ids), operator.name, tag)
             heapq.heappush(instance.timers, timer)
 
-        def emit_as(emitted_ns: int) -> None:
-            instance.emitted_ns = emitted_ns
+        def emit_as(emitted_ns: int, origin: int = 0) -> None:
+            instance.stamp.emitted_ns, instance.stamp.origin = emitted_ns, origin
 
         return Context(
             operator=operator.name,
-            index=instance.id - instance.chain.first,
+            index=instance.id.index,
             parallelism=operator.parallelism,
             clock_ns=self._clock_ns,
             put=put,
@@ -191,38 +154,26 @@ class Core:
             counts=instance.counts[operator.name],
             fail=fail,
             emitted_ns=lambda: instance.emitted_ns,
+            origin=lambda: instance.stamp.origin,
             emit_as=emit_as,
+            wall_ns=self._wall_ns,
         )
 
     # ---- what comes in ----
 
-    def deliver(self, link: int, items: list[Item], sent_ns: int, size_bytes: int = 0) -> None:
-        """Queue a message that has arrived; from another worker, of that size."""
-        instance = self._receiver[link]
-        inlet = instance.inlets[link]
-        records = 0
-        for item in items:
-            if not isinstance(item, Marker):
-                records += len(item[1])
-        inlet.received += records
-        if not records and inlet.last is not None:
-            # No credit bounds markers; behind the sender's newest message they take no room.
-            for item in items:
-                assert isinstance(item, Marker)
-                add_marker(inlet.last, item)
-            return
-        inlet.last = items
-        now_ns = self._clock_ns()
-        if records:
-            inlet.transfer.record(now_ns - sent_ns, records)
-        instance.queue.append((inlet, items, now_ns, size_bytes))
+    def deliver(
+        self,
+        sender: int,
+        parcels: list[tuple[int, list[Item]]],
+        sent_ns: int,
+        size_bytes: int = 0,
+    ) -> None:
+        """Queue what has arrived from a worker; all of it together was of that size."""
+        deliver(self._site.inlets, sender, parcels, sent_ns, self._clock_ns(), size_bytes)
 
-    def credit(self, link: int, taken: int) -> None:
-        """A receiver has taken that many records of a link since the start."""
-        outlet = self._outlets[link]
-        outlet.credit(taken)
-        if outlet.items:
-            self._touch(outlet)
+    def credit(self, gate: int, taken: int) -> None:
+        """The receiver behind a gate has taken that many records of ours since the start."""
+        self._site.lanes[gate].credit(taken)
 
     def stop_sources(self) -> None:
         """Let every source end where it is; the job then drains and ends by itself."""
@@ -252,12 +203,9 @@ class Core:
                     found = self._poll(instance, instance.source, appetite)
                     polled = max(polled, found)
                     progress |= found > 0 or instance.ending
-            elif instance.queue:
-                for _ in range(min(len(instance.queue), self.limits.round_messages)):
-                    if instance.congested:
-                        break
-                    taken += self._take(instance)
-                    progress = True
+            elif instance.queue.order and not instance.congested:
+                taken += self._take(instance)
+                progress = True
         progress |= self.flush()
         if polled:
             self._adapt(polled, taken, self._clock_ns() - started_ns)
@@ -270,32 +218,33 @@ class Core:
         with one record that took long says nothing: the system may have stopped us.
         """
         appetite, share = self._appetite, taken // _LEAST_SHARE
-        if took_ns < _ROUND_NS or appetite < share:
+        if took_ns < self._round_ns or appetite < share:
             if polled >= appetite:
                 self._appetite = min(2 * appetite, self.limits.poll_records)
-        elif took_ns > 2 * _ROUND_NS and polled > 1 and appetite // 2 >= share:
+        elif took_ns > 2 * self._round_ns and polled > 1 and appetite // 2 >= share:
             self._appetite = max(appetite // 2, 1)
 
     def _take(self, instance: Instance) -> int:
-        """Process a queued message, and return how many records it held."""
-        inlet, items, received_ns, size_bytes = instance.queue.popleft()
-        if inlet.last is items:
-            inlet.last = None
-        waited_ns = self._clock_ns() - received_ns
-        taken = instance.take(inlet, items)
-        if not taken:
-            return 0
-        inlet.wait.record(waited_ns, taken)
-        inlet.unreported_bytes += size_bytes
-        if (
-            inlet.unreported >= self.limits.window_records // 4
-            or inlet.unreported_bytes >= self.limits.window_bytes // 4
-        ):
-            inlet.unreported = inlet.unreported_bytes = 0
-            if inlet.peer == self.rank:
-                self.credit(inlet.link, inlet.taken)
-            else:
-                self._report(inlet.peer, inlet.link, inlet.taken)
+        """Process what is queued, and return how many records it held."""
+        limits, due = self.limits, self._due
+        taken: int = instance.queue.take(
+            instance,
+            instance.stamp,
+            self._clock_ns(),
+            limits.round_messages,
+            due,
+            limits.window_records // 4,
+            limits.window_bytes // 4,
+            limits.gathered_records,
+        )
+        if due:
+            for inlet in due:
+                inlet.unreported = inlet.unreported_bytes = 0
+                if inlet.peer == self.rank:
+                    self.credit(inlet.gate, inlet.taken)
+                else:
+                    self._post.credit(inlet.peer, inlet.gate, inlet.taken)
+            due.clear()
         return taken
 
     def _poll(self, instance: Instance, source: SourceStep, most: int) -> int:
@@ -307,13 +256,16 @@ class Core:
             instance.finish()
         if not records:
             return 0
-        instance.emitted_ns = source.emitted_ns
+        stamp = instance.stamp
+        stamp.emitted_ns, stamp.now_ns = source.emitted_ns, started_ns
+        if self._origins:
+            stamp.origin = next(self._batches) << 16 | self.rank
         counts = instance.counts[name]
-        count = len(records)
-        counts.records_in += count
+        found = len(records)
+        counts.records_in += found
         source.put(records)
         counts.execute_ns += self._clock_ns() - started_ns - instance.timing.inner_ns
-        return count
+        return found
 
     def _fire(self, instance: Instance) -> bool:
         """Call the timers that are due. What they set themselves waits for the next round."""
@@ -321,7 +273,8 @@ class Core:
         timers, fired = instance.timers, False
         while timers and timers[0][0] <= now_ns and timers[0][1] < before and not instance.full:
             at_ns, _, name, tag = heapq.heappop(timers)
-            instance.emitted_ns = at_ns
+            instance.stamp.emitted_ns, instance.stamp.now_ns = at_ns, now_ns
+            instance.stamp.origin = 0
             call(name, "timer", instance.step(name).on_timer, at_ns, tag)
             fired = True
         return fired
@@ -334,44 +287,87 @@ class Core:
                 call(name, "wake", instance.step(name).on_wake)
         return bool(woken)
 
-    def _touch(self, outlet: Outlet) -> None:
-        self._touched[outlet] = None
+    # ---- what goes out ----
 
     def flush(self) -> bool:
         """Send what is gathered, as far as receivers have credit and channels have room."""
-        if not self._touched:
+        for exchange in self._exchanges:
+            if exchange.pending:
+                exchange.announce(self._clock_ns())
+        touched = self._site.touched
+        if not touched:
             return False
-        progress = False
-        touched, self._touched = self._touched, {}
-        for outlet in touched:
-            if (
-                outlet.credit_used >= self.limits.window_records
-                or outlet.bytes_used >= self.limits.window_bytes
-            ):
+        lanes, progress = touched.copy(), False
+        touched.clear()
+        for exchange in self._exchanges:
+            exchange.flushes += 1
+        jumbos: dict[tuple[int, int], list[Lane]] = {}
+        for lane in lanes:
+            lane.untouch()
+            if not lane.items or not lane.open:
+                lane.seal()
                 continue  # `credit` touches it again
-            if outlet.peer == self.rank:
-                if self._labels[outlet.link] not in self._sampled:
-                    self._sample(outlet)
-                self.deliver(outlet.link, outlet.take(), self._clock_ns())
-            elif size_bytes := self._send(outlet.peer, outlet.link, outlet.items):
-                outlet.take(size_bytes)
-            else:
-                outlet.seal()
-                self._touched[outlet] = None
+            if lane.peer == self.rank:
+                self.counting.see(lane)
+                now_ns = self._clock_ns()
+                inlet = self._site.inlets[lane.gate, self.rank]
+                inlet.deliver(lane.take(), now_ns, now_ns, 0)
+                progress = True
                 continue
-            progress = True
+            large = lane.bytes_sent > _LARGE_BYTES * lane.sent
+            where = lane.peer, lane.exchange.stream if large else -1
+            jumbos.setdefault(where, []).append(lane)
+        for (peer, _), parts in jumbos.items():
+            progress |= self._send(peer, parts)
         return progress
 
-    def _sample(self, outlet: Outlet) -> None:
-        """Measure some records that never leave this worker, and so are never encoded."""
-        records = next((item[1] for item in outlet.items if not isinstance(item, Marker)), [])
-        some = records[:_SAMPLE_RECORDS]
-        if some:
-            label = self._labels[outlet.link]
-            self._sampled.add(label)
-            count, size_bytes = self._samples.get(label, (0, 0))
-            measured = self._size([(0, some)])
-            self._samples[label] = (count + len(some), size_bytes + measured)
+    def _send(self, peer: int, lanes: list[Lane]) -> bool:
+        """Send what some lanes to one worker hold."""
+        try:
+            size_bytes = self._post.send(peer, [(lane.gate, lane.items) for lane in lanes])
+        except ValueError as error:
+            self._take_out_unsendable(lanes, error)
+            for lane in lanes:
+                lane.touch()
+            return True
+        if not size_bytes:
+            for lane in lanes:
+                lane.seal()
+                lane.touch()
+            return False
+        records = sum(lane.records for lane in lanes) or 1
+        for lane in lanes:
+            lane.take(max(size_bytes * lane.records // records, 1))
+        return True
+
+    def _take_out_unsendable(self, lanes: list[Lane], error: ValueError) -> None:
+        """Records that cannot be encoded go by the policy of the operator that put them out."""
+        found = False
+        for lane in lanes:
+            refused: list[tuple[Record, ValueError]] = []
+            lane.drop([self._sendable(item, refused) for item in lane.items])
+            for record, cause in refused:
+                found = True
+                told = TypeError(
+                    f"it cannot travel to another worker on {lane.exchange.label}: {cause}"
+                )
+                told.__cause__ = cause
+                lane.exchange.fail(record, told)
+        if not found:
+            raise error
+
+    def _sendable(self, item: Item, refused: list[tuple[Record, ValueError]]) -> Item:
+        if isinstance(item, Marker):
+            return item
+        kept = []
+        for one in item[2]:
+            record = one if len(item) == 3 else one[0]  # a rejected one comes with its error
+            try:
+                self._post.check(record)
+                kept.append(one)
+            except ValueError as error:
+                refused.append((record, error))
+        return (item[0], item[1], kept, *item[3:])
 
     # ---- what the owner asks ----
 
@@ -379,8 +375,13 @@ class Core:
     def ended(self) -> bool:
         """Whether all instances have ended and everything has been sent."""
         return all(instance.ended for instance in self.instances) and not any(
-            outlet.items for outlet in self._outlets.values()
+            lane.items for lane in self._site.lanes.values()
         )
+
+    @property
+    def backlog(self) -> bool:
+        """Whether a queue holds something to do at once."""
+        return any(one.queue for one in self.instances if not one.congested)
 
     @property
     def outstanding(self) -> bool:
@@ -389,7 +390,7 @@ class Core:
 
     def next_due_ns(self) -> int | None:
         """When there is something to do by time alone: a timer or a source; None: never."""
-        due = []
+        due = [exchange.due_ns() for exchange in self._exchanges if exchange.pending]
         for instance in self.instances:
             if instance.timers and not instance.ended and not instance.full:
                 due.append(instance.timers[0][0])
@@ -401,43 +402,6 @@ class Core:
 
     def close(self) -> None:
         """Close every step once, also after a failure; then raise what the first of them raised."""
-        if self._closed:
-            return
-        self._closed = True
-        failures = []
-        for instance in self.instances:
-            for name, step in instance.steps:
-                try:
-                    call(name, "close", step.close)
-                except OperatorFailed as failure:
-                    failures.append(failure)
-        if failures:
-            raise failures[0]
-
-    def streams(self) -> dict[str, StreamStats]:
-        """What each stream has carried, by label."""
-        stats = {
-            label: StreamStats(0, 0, transfer, self._wait[label])
-            for label, transfer in self._transfer.items()
-        }
-        for link, outlet in self._outlets.items():
-            stats[self._labels[link]].sent += outlet.sent
-        for link, instance in self._receiver.items():
-            stats[self._labels[link]].received += instance.inlets[link].taken
-        return stats
-
-    def traffic(self) -> list[LinkCounts]:
-        """What each link from here has carried since the start: (link, messages, records, bytes).
-
-        Bytes inside the worker are by a sample of the stream's records, one for each call of this.
-        """
-        self._sampled.clear()
-        found = []
-        for link, outlet in self._outlets.items():
-            if outlet.messages:
-                size_bytes = outlet.bytes_sent
-                if outlet.peer == self.rank:
-                    count, measured = self._samples.get(self._labels[link], (1, 0))
-                    size_bytes = round(outlet.sent * measured / count)
-                found.append((link, outlet.messages, outlet.sent, size_bytes))
-        return found
+        if not self._closed:
+            self._closed = True
+            self._site.close()

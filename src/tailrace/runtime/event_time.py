@@ -10,20 +10,21 @@ import heapq
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from itertools import count
-from math import ceil, inf, isfinite
 from typing import Any
 
 from tailrace.graph.model import MAIN, KeyFunction, Record
-from tailrace.graph.validate import TopologyError
+from tailrace.runtime.hot import seconds_to_ns
 from tailrace.runtime.instance import Context
-from tailrace.runtime.outlet import IDLE
+from tailrace.runtime.markers import BEGINNING, IDLE
+from tailrace.runtime.state import Entry, Stateful, lower
 from tailrace.runtime.step import Step
+from tailrace.runtime.times import Moment, is_dated, to_ns
 
-TimeFunction = Callable[[Record], float]
-"""Reads a record's event time, in seconds since whatever the user counts from."""
+TimeFunction = Callable[[Record], Moment]
+"""Reads a record's event time: see `times.to_ns`."""
 
 
-def unread(record: Record) -> float:
+def unread(record: Record) -> Moment:
     """Stands for the time function of records that have changed since their time was declared."""
     raise LookupError(f"nobody has said how to read the event time of {record!r}")
 
@@ -32,32 +33,20 @@ LATE = "late"
 """The output that gets the records which came too late."""
 
 
-def check_seconds(what: str, seconds: object, *, zero: bool = False) -> None:
-    """Raise a TopologyError unless it is a positive (or zero) finite number of seconds."""
-    if (
-        isinstance(seconds, bool)
-        or not isinstance(seconds, int | float)
-        or not isfinite(seconds)
-        or seconds < 0
-        or (seconds == 0 and not zero)
-    ):
-        least = "zero or more" if zero else "more than zero"
-        raise TopologyError(f"{what} is {seconds!r}; it must be a number of seconds, {least}")
-
-
-class _EventTimeStep(Step):
+class _EventTimeStep(Stateful):
     """Passes records on, and a watermark behind them whenever time has moved."""
 
     holds_time = True
 
     def __init__(self, context: Context, logic: EventTime) -> None:
+        super().__init__()
         self._context = context
         self._put = context.put(MAIN)
         self._time_of = logic.time_of
-        self._max_delay_s = logic.max_delay_s
-        self._idle_ns = None if logic.idle_s is None else int(logic.idle_s * 1e9)
-        self._newest = -inf
-        self._declared = -inf
+        self._max_delay_ns = to_ns(logic.max_delay_s)
+        self._idle_ns = None if logic.idle_s is None else to_ns(logic.idle_s)
+        self._newest = BEGINNING
+        self._declared = BEGINNING
         self._idle = False
         self._active_ns = 0
         self._kept: list[Record] = []
@@ -66,9 +55,7 @@ class _EventTimeStep(Step):
     def process(self, records: Iterator[Record], port: int) -> None:
         kept, time_of = self._kept, self._time_of
         for record in records:
-            time = time_of(record)
-            if not isfinite(time):
-                raise ValueError(f"the event time is {time!r}; it must be a finite number")
+            time = to_ns(time_of(record))
             if time > self._newest:
                 self._newest = time
             kept.append(record)
@@ -76,7 +63,7 @@ class _EventTimeStep(Step):
             return
         self._kept = []
         self._put(kept)
-        watermark = self._newest - self._max_delay_s
+        watermark = max(self._newest - self._max_delay_ns, BEGINNING + 1)
         if watermark > self._declared or self._idle:
             self._declared = watermark
             self._context.advance(watermark)
@@ -91,7 +78,7 @@ class _EventTimeStep(Step):
             self._active_ns = self._context.clock_ns()
             self._context.set_timer(self._active_ns + self._idle_ns, None)
 
-    def on_timer(self, time: float, tag: Any) -> None:
+    def on_timer(self, at_ns: int, tag: Any) -> None:
         assert self._idle_ns is not None
         due_ns = self._active_ns + self._idle_ns
         if due_ns > self._context.clock_ns():
@@ -99,6 +86,17 @@ class _EventTimeStep(Step):
         else:
             self._idle = True
             self._context.advance(IDLE)
+
+    def shared(self) -> Any:
+        return self._newest, self._declared
+
+    def put_shared(self, shared: Any) -> None:
+        """Time goes on from the other's, and those behind hear of it; of two, the lower counts."""
+        newest, declared = shared
+        self._newest = lower(self._newest, newest, BEGINNING)
+        self._declared = lower(self._declared, declared, BEGINNING)
+        if self._declared != BEGINNING:
+            self._context.advance(self._declared)
 
 
 @dataclass(frozen=True)
@@ -114,35 +112,51 @@ class EventTime:
         return _EventTimeStep(context, self)
 
 
-class TimedStep(Step):
+class TimedStep(Stateful):
     """A keyed step that does things when their time has come.
 
     Event time comes by watermarks, and at the end of the input everything is due. Without a time
-    function it is processing time: the worker's clock, by timers.
+    function it is processing time: the wall clock, by timers of the worker's.
     """
 
     def __init__(self, context: Context, key: KeyFunction | None, time_of: TimeFunction | None):
+        super().__init__()
         self._context = context
         self._key = key
         self._time_of = time_of
-        self._due: list[tuple[float, int, Any]] = []
+        self._due: list[tuple[int, int, Any]] = []
         self._ids = count()
-        self._armed = inf
+        self._armed: int | None = None
+        self._now_ns = BEGINNING
         self._results: list[Record] = []
         self._late: list[Record] = []
-        self.watermark = -inf
+        self._dated = False
+        self.watermark = BEGINNING
 
-    def stamped(self, records: Iterator[Record]) -> Iterator[tuple[float, Hashable, Record]]:
+    def stamped(self, records: Iterator[Record]) -> Iterator[tuple[int, Hashable, Record]]:
         """Each record with its time and key."""
         key_of, time_of = self._key, self._time_of
-        now = self._context.clock_ns() / 1e9
+        now = self._now() if time_of is None else 0
         for record in records:
-            time = now if time_of is None else time_of(record)
+            if time_of is None:
+                time = now
+            else:
+                moment = time_of(record)
+                found = seconds_to_ns(moment)
+                if found is None:
+                    found = to_ns(moment)
+                    self._dated = is_dated(moment)
+                time = found
             yield time, record if key_of is None else key_of(record), record
 
-    def at(self, time: float, what: Any) -> None:
+    def _now(self) -> int:
+        """Wall-clock time, which never goes back here: a window that is over stays over."""
+        self._now_ns = max(self._now_ns, self._context.wall_ns())
+        return self._now_ns
+
+    def at(self, time_ns: int, what: Any) -> None:
         """Have `expire(what)` called when it is that time."""
-        heapq.heappush(self._due, (time, next(self._ids), what))
+        heapq.heappush(self._due, (time_ns, next(self._ids), what))
 
     def expire(self, what: Any) -> None:
         """The time of something has come."""
@@ -161,27 +175,47 @@ class TimedStep(Step):
         if self._results:
             results, self._results = self._results, []
             self._context.put(MAIN)(results)
-        if self._time_of is None and self._due and self._due[0][0] < self._armed:
-            self._armed = self._due[0][0]
-            self._context.set_timer(ceil(self._armed * 1e9), self._armed)
+        if self._time_of is None and self._due:
+            due_ns = self._due[0][0]
+            if self._armed is None or due_ns < self._armed:
+                self._armed = due_ns
+                wait_ns = max(due_ns - self._context.wall_ns(), 0)
+                self._context.set_timer(self._context.clock_ns() + wait_ns, due_ns)
 
-    def _expire_until(self, time: float) -> None:
-        while self._due and self._due[0][0] <= time:
+    def _expire_until(self, time_ns: int) -> None:
+        while self._due and self._due[0][0] <= time_ns:
             self.expire(heapq.heappop(self._due)[2])
         self.hand_on()
 
-    def advance(self, watermark: float) -> None:
+    def advance(self, watermark: int) -> None:
         """Event time has moved."""
         if self._time_of is not None:
             self.watermark = watermark
             self._expire_until(watermark)
 
-    def on_timer(self, time: float, tag: Any) -> None:
+    def on_timer(self, at_ns: int, tag: Any) -> None:
         """Processing time has moved."""
         if tag == self._armed:
-            self._armed = inf
-        self._expire_until(max(tag, self._context.clock_ns() / 1e9))
+            self._armed = None
+        self._expire_until(self._now())
 
     def finish(self) -> None:
         """Time is over."""
-        self._expire_until(inf)
+        while self._due:
+            self.expire(heapq.heappop(self._due)[2])
+        self.hand_on()
+
+    def put_in(self, entries: Iterator[Entry] | list[Entry]) -> None:  # type: ignore[override]
+        """Take them in, and let go of what became due on the way."""
+        super().put_in(entries)
+        self._expire_until(self._now() if self._time_of is None else self.watermark)
+
+    def shared(self) -> Any:
+        """How far time is, and whether it is in dates."""
+        return self.watermark, self._dated
+
+    def put_shared(self, shared: Any) -> None:
+        """Of two watermarks the lower counts."""
+        watermark, dated = shared
+        self.watermark = lower(self.watermark, watermark, BEGINNING)
+        self._dated |= dated

@@ -66,6 +66,8 @@ def guard(name, process, port, fail, Counts counts not None, Timing timing not N
                     "it left records unprocessed: its code raised StopIteration (a next() without a"
                     " default, perhaps), or returned early"
                 )
+            except OperatorFailed:
+                raise  # by a policy, or of an operator behind this one
             except Exception as error:
                 # Of the list as it is now: others may hold it, and indices are not checked here.
                 done = PyList_GET_SIZE(records) - PyObject_LengthHint(iterator, 0)

@@ -1,20 +1,23 @@
-"""One instance: a chain of steps, called directly, with its queue of input and its outlets."""
+"""One instance: a chain of steps, called directly, with its queue of input and its routers."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from time import time_ns
 from typing import Any
 
 from tailrace.graph.expand import Chain
 from tailrace.graph.model import DEAD_LETTERS, Graph, Operator, Record
+from tailrace.graph.wiring import InstanceId
+from tailrace.runtime.exchange import Lane, Stamp
 from tailrace.runtime.guard import Counts, Timing, guard
 from tailrace.runtime.histogram import Histogram
 from tailrace.runtime.hot import note
-from tailrace.runtime.outlet import END, IDLE, WATERMARK, Inlet, Item, Marker, Outlet
+from tailrace.runtime.inlet import Inlet, Queue
+from tailrace.runtime.markers import BEGINNING, IDLE, End, Marker, Watermark, unknown
+from tailrace.runtime.reading import SourceStep
 from tailrace.runtime.router import Router
-from tailrace.runtime.source import SourceStep
 from tailrace.runtime.step import Fail, Put, Step, call, failure
 
 
@@ -26,12 +29,13 @@ class Context:
     index: int
     parallelism: int
     clock_ns: Callable[[], int]
+    """The worker's clock: it only goes forward, and means nothing elsewhere."""
     put: Callable[[str], Put]
     """The way to an output, by name."""
     set_timer: Callable[[int, Any], None]
     """`set_timer(at_ns, tag)`: call `on_timer` of this step at that time of the worker's clock."""
-    advance: Callable[[float], None]
-    """Declare a watermark: everything downstream hears of it."""
+    advance: Callable[[int], None]
+    """Declare a watermark (ns): everything downstream hears of it."""
     wake: Callable[[], None]
     """From any thread: have the worker call `on_wake` of this step soon."""
     counts: Counts
@@ -39,8 +43,13 @@ class Context:
     """For a record that failed outside `process`: skip it, or fail the job, as the policy says."""
     emitted_ns: Callable[[], int]
     """When the source emitted what is being processed."""
-    emit_as: Callable[[int], None]
-    """`emit_as(emitted_ns)`: what is handed on from now on was emitted by its source then."""
+    emit_as: Callable[..., None]
+    """`emit_as(emitted_ns, origin=0)`: what is handed on from now on was emitted by its source
+    then, in the batch of that origin; 0: of no one batch."""
+    wall_ns: Callable[[], int] = time_ns
+    """Wall-clock time: what means the same in other workers."""
+    origin: Callable[[], int] = int
+    """The origin of what is being processed; 0: none."""
 
 
 def _fan_out(puts: list[Put]) -> Put:
@@ -58,16 +67,16 @@ def _fan_out(puts: list[Put]) -> Put:
     return put
 
 
-def way(operator: str, ways: dict[str, Put]) -> Callable[[str], Put]:
-    """The ways to an operator's outputs, by name."""
+def _finder(operator: str, outputs: dict[str, Put]) -> Callable[[str], Put]:
+    """What finds the put of an output by its name."""
 
     def find(output: str) -> Put:
-        if output not in ways:
+        if output not in outputs:
             raise KeyError(
-                f"{operator!r} has no output {output!r}; it has {list(ways)}, and .side(name) on"
+                f"{operator!r} has no output {output!r}; it has {list(outputs)}, and .side(name) on"
                 " its stream adds one"
             )
-        return ways[output]
+        return outputs[output]
 
     return find
 
@@ -76,7 +85,7 @@ def way(operator: str, ways: dict[str, Put]) -> Callable[[str], Put]:
 class Instance:
     """See above. Built by the core, which also runs it."""
 
-    id: int
+    id: InstanceId
     chain: Chain
     clock_ns: Callable[[], int]
     steps: list[tuple[str, Step]] = field(default_factory=list)
@@ -84,12 +93,11 @@ class Instance:
     """The first step's guards, by port."""
     routers: dict[str, list[Router]] = field(default_factory=dict)
     """By operator."""
-    outlets: list[Outlet] = field(default_factory=list)
-    full: set[Outlet] = field(default_factory=set)
-    """Those of its outlets whose receiver cannot take what is gathered for it."""
-    inlets: dict[int, Inlet] = field(default_factory=dict)
-    queue: deque[tuple[Inlet, list[Item], int, int]] = field(default_factory=deque)
-    """Messages: from whom, what, when they came, and their size in bytes."""
+    full: set[Lane] = field(default_factory=set)
+    """The lanes that it has filled and that cannot be sent now."""
+    inlets: dict[tuple[int, int], Inlet] = field(default_factory=dict)
+    """Its links, by gate and sending worker."""
+    queue: Queue = field(default_factory=Queue)
     timers: list[tuple[int, int, str, Any]] = field(default_factory=list)
     """A heap: when, number, operator, tag."""
     source: SourceStep | None = None
@@ -98,12 +106,14 @@ class Instance:
     latency: Histogram = field(default_factory=Histogram)
     """Of the records that reached a sink here."""
     timing: Timing = field(default_factory=Timing)
-    emitted_ns: int = 0
-    """When the source emitted what is being processed."""
-    watermark: float = float("-inf")
+    stamp: Stamp = field(default_factory=Stamp)
+    """Of what is being processed."""
+    watermark: int = BEGINNING
     idle: bool = False
     """Whether all that could hold its time back is idle."""
     ended: bool = False
+    _fail: Fail | None = None
+    """The policy of its first operator."""
     _before: dict[str, str] = field(default_factory=dict)
     """The operator that calls it, for each in the chain but the first."""
     _may_be_busy: list[Step] = field(default_factory=list)
@@ -112,6 +122,7 @@ class Instance:
     def build(self, graph: Graph, make_context: Callable[..., Context]) -> None:
         """Start the steps, last first, so that each finds those it calls."""
         guards: dict[str, list[Put]] = {}
+        fail: Fail | None = None
         for name in reversed(self.chain.operators):
             operator = graph.operator(name)
             routers = self.routers.get(name, [])
@@ -121,16 +132,21 @@ class Instance:
                     puts[stream.output].append(guards[stream.target][stream.port])
             for router in routers:
                 puts[router.output].append(router.put)
-            ways = {output: _fan_out(found) for output, found in puts.items()}
+            outputs = {output: _fan_out(found) for output, found in puts.items()}
             counts = self.counts[name] = Counts()
-            fail = failure(name, operator.on_error, counts, ways.get(DEAD_LETTERS))
-            context = make_context(instance=self, operator=operator, put=way(name, ways), fail=fail)
+            fail = failure(name, operator.on_error, counts, outputs.get(DEAD_LETTERS))
+            for router in routers:
+                router.exchange.fail = fail
+            context = make_context(
+                instance=self, operator=operator, put=_finder(name, outputs), fail=fail
+            )
             step = call(name, "open", operator.logic.start, context)
             for stream in graph.into(name):
                 if stream.source in self.chain.operators:
                     self._before[name] = stream.source
             self.steps.insert(0, (name, step))
             guards[name] = self._guards(operator, step, fail)
+        self._fail = fail
         self.entries = guards[self.chain.operators[0]]
         self._may_be_busy = [step for _, step in self.steps if type(step).busy is not Step.busy]
         first = self.steps[0][1]
@@ -146,44 +162,58 @@ class Instance:
         return [self._measured(put) for put in puts] if is_sink else puts
 
     def _measured(self, put: Put) -> Put:
-        latencies = self.latency.counts
+        latencies, stamp = self.latency.counts, self.stamp
 
         def measured(records: list[Record]) -> None:
             count = len(records)
             put(records)
-            note(latencies, self.clock_ns() - self.emitted_ns, count)
+            note(latencies, self.clock_ns() - stamp.emitted_ns, count)
 
         return measured
 
-    def take(self, inlet: Inlet, items: list[Item]) -> int:
-        """Process one message. Returns the number of records it held."""
-        taken = 0
-        put = self.entries[inlet.port]
-        for item in items:
-            if isinstance(item, Marker):
-                self._hear(inlet, item)
-            else:
-                self.emitted_ns, records = item
-                taken += len(records)
-                put(records)
-        inlet.taken += taken
-        inlet.unreported += taken
-        return taken
+    @property
+    def emitted_ns(self) -> int:
+        """When the source emitted what is being processed."""
+        return self.stamp.emitted_ns
 
-    def _hear(self, inlet: Inlet, marker: Marker) -> None:
-        if marker.kind == WATERMARK:
-            inlet.watermark, self.emitted_ns = marker.value
-        else:
+    @emitted_ns.setter
+    def emitted_ns(self, emitted_ns: int) -> None:
+        self.stamp.emitted_ns = emitted_ns
+
+    def reject(self, rejected: list[tuple[Record, Exception]]) -> None:
+        """Records that could not be routed by what its first operator asked for."""
+        assert self._fail is not None
+        self.counts[self.chain.operators[0]].records_in += len(rejected)
+        for record, error in rejected:
+            self._fail(record, error)
+
+    def hear(self, inlet: Inlet, marker: Marker) -> None:
+        """A marker has come, behind all that was sent before it on its link."""
+        self.stamp.origin = 0
+        if isinstance(marker, Watermark):
+            inlet.watermark, self.emitted_ns = marker.time_ns, marker.emitted_ns
+        elif isinstance(marker, End):
             inlet.ended = True
-            if marker.value is not None:
-                self.emitted_ns = marker.value
-        open_inlets = [one for one in self.inlets.values() if not one.ended]
-        if not open_inlets:
-            self.finish()
+            if marker.emitted_ns is not None:
+                self.emitted_ns = marker.emitted_ns
         else:
-            self.advance(min(one.watermark for one in open_inlets))
+            raise unknown(marker)
+        self.consider_time()
 
-    def advance(self, watermark: float, after: str | None = None) -> None:
+    def consider_time(self) -> None:
+        """Its links have changed: go on to the time of the slowest, or end when all have."""
+        lowest, any_open = IDLE, False
+        for inlet in self.inlets.values():
+            if not inlet.ended:
+                any_open = True
+                if inlet.watermark < lowest:
+                    lowest = inlet.watermark
+        if any_open:
+            self.advance(lowest)
+        else:
+            self.finish()
+
+    def advance(self, watermark: int, after: str | None = None) -> None:
         """Tell the steps (those behind `after`) and everything downstream of a watermark.
 
         `IDLE` passes by steps that do not hold time: there is nothing for them to do.
@@ -204,7 +234,7 @@ class Instance:
                     heard.add(name)
             if name in heard:
                 for router in self.routers.get(name, []):
-                    router.mark(Marker(WATERMARK, (watermark, self.emitted_ns)))
+                    router.mark(Watermark(watermark, self.emitted_ns))
 
     def finish(self) -> None:
         """All input has ended: let the steps hand on what they have, and say so downstream.
@@ -230,15 +260,29 @@ class Instance:
             call(name, "finish", step.finish)
             while step.outstanding:
                 yield
+        # What cannot be sent is found out when it is, and goes to dead letters before their end.
+        sending = [(lane, lane.takes) for lane in self._lanes() if lane.records]
+        while any(lane.records and lane.takes == takes for lane, takes in sending):
+            yield
         for routers in self.routers.values():
             for router in routers:
-                router.mark(replace(END, value=ended_ns))
+                router.mark(End(ended_ns))
         self.ended = True
+
+    def _lanes(self) -> Iterator[Lane]:
+        for routers in self.routers.values():
+            for router in routers:
+                yield from router.exchange.lanes
 
     @property
     def congested(self) -> bool:
         """Whether some receiver cannot take what is gathered for it, or a step has its fill."""
         return bool(self.full) or any(step.busy for step in self._may_be_busy)
+
+    @property
+    def number(self) -> int:
+        """What plans call it."""
+        return self.chain.first + self.id.index
 
     def step(self, name: str) -> Step:
         """Its copy of an operator."""
@@ -247,4 +291,4 @@ class Instance:
     @property
     def queued_records(self) -> int:
         """Records that have come and are not yet processed."""
-        return sum(inlet.received - inlet.taken for inlet in self.inlets.values())
+        return sum(inlet.queued for inlet in self.inlets.values())

@@ -6,18 +6,19 @@ within twice the time bound (and the delay of event time).
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from itertools import count
-from math import inf, nextafter
+from operator import attrgetter
 from typing import Any
 
 from tailrace.graph.model import KeyFunction, Record
+from tailrace.routing.hashing import check_key
 from tailrace.runtime.event_time import TimedStep, TimeFunction
 from tailrace.runtime.instance import Context
 from tailrace.runtime.step import Step
+from tailrace.runtime.times import to_ns
 
 
 class JoinKind(Enum):
@@ -33,18 +34,20 @@ def pair(left: Record, right: Record) -> tuple[Record, Record]:
     return left, right
 
 
-@dataclass(slots=True, order=True)
+@dataclass(slots=True)
 class _Kept:
-    """A record that waits for others. They are in the order of their times."""
+    """A record that waits for others."""
 
-    time: float
-    number: int  # no two are equal, so that records need not be comparable
+    time: int
     record: Record
-    matched: bool = False
+    matched: bool
+
+
+_time = attrgetter("time")
 
 
 class _Side:
-    """One input: how it is read, and what is kept of it, by key."""
+    """One input: how it is read, and whether those without a match come out in the end."""
 
     def __init__(
         self, key: KeyFunction | None, time_of: TimeFunction | None, keeps_unmatched: bool
@@ -52,10 +55,12 @@ class _Side:
         self.key = key
         self.time_of = time_of
         self.keeps_unmatched = keeps_unmatched
-        self.kept: dict[Hashable, list[_Kept]] = {}
 
 
 class _JoinStep(TimedStep):
+    _open: dict[Hashable, tuple[list[_Kept], list[_Kept]]]
+    """What is kept of both sides, in the order of times."""
+
     def __init__(self, context: Context, logic: Join) -> None:
         left_time, right_time = logic.times_of
         super().__init__(context, None, left_time)
@@ -64,52 +69,80 @@ class _JoinStep(TimedStep):
             _Side(logic.keys[0], left_time, outer or logic.kind is JoinKind.LEFT),
             _Side(logic.keys[1], right_time, outer),
         )
-        self._within_s = logic.within_s
+        self._within_ns = to_ns(logic.within_s)
         self._function = logic.function
-        self._numbers = count()
 
     def process(self, records: Iterator[Record], port: int) -> None:
-        side, other = self._sides[port], self._sides[1 - port]
+        side, noted = self._sides[port], self.changes.noted
         self._key, self._time_of = side.key, side.time_of
-        within_s = self._within_s
         for time, key, record in self.stamped(records):
-            last = time + within_s
-            if last < self.watermark:
+            if time + self._within_ns < self.watermark:
                 self.too_late(record)
                 continue
-            matches = self._around(other.kept.get(key, []), time)
+            both = self._open.get(key)
+            if both is None:
+                check_key(key)
+                both = [], []
+            matches = self._around(both[1 - port], time)
             # All pairs before any is kept: a function that raises leaves no trace of the record.
             self._results += [self._pair(port, record, match.record) for match in matches]
             for match in matches:
                 match.matched = True
-            kept = _Kept(time, next(self._numbers), record, bool(matches))
-            insort(side.kept.setdefault(key, []), kept)
-            self.at(nextafter(last, inf), (port, key))  # at `last` itself something may still match
+            self._open[key] = both
+            self._keep(key, port, _Kept(time, record, bool(matches)))
+            if noted is not None:
+                noted.add(key)
         self.hand_on()
 
-    def _around(self, kept: list[_Kept], time: float) -> list[_Kept]:
-        matches = []
-        for i in range(bisect_left(kept, _Kept(time - self._within_s, -1, None)), len(kept)):
-            if kept[i].time - time > self._within_s:
-                break
-            matches.append(kept[i])
-        return matches
+    def _around(self, kept: list[_Kept], time: int) -> list[_Kept]:
+        """Those within the bound: most often all there are."""
+        if not kept:
+            return kept
+        start, end = 0, len(kept)
+        if kept[0].time < time - self._within_ns:
+            start = bisect_left(kept, time - self._within_ns, key=_time)
+        if kept[-1].time > time + self._within_ns:
+            end = bisect_right(kept, time + self._within_ns, start, key=_time)
+        return kept[start:end]
 
     def _pair(self, port: int, record: Record, match: Record) -> Record:
         return self._function(record, match) if port == 0 else self._function(match, record)
 
-    def expire(self, what: tuple[int, Hashable]) -> None:
-        port, key = what
-        side = self._sides[port]
-        # Both this list and what is due are in the order of times: the first is the one meant.
-        kept = side.kept[key].pop(0)
-        if not side.kept[key]:
-            del side.kept[key]
-        if side.keeps_unmatched and not kept.matched:
-            try:
-                self._results.append(self._pair(port, kept.record, None))
-            except Exception as error:
-                self._context.fail(kept.record, error)
+    def _keep(self, key: Hashable, port: int, kept: _Kept) -> None:
+        others = self._open[key][port]
+        if others and others[-1].time > kept.time:
+            insort(others, kept, key=_time)
+        else:
+            others.append(kept)
+        last = kept.time + self._within_ns
+        self.at(last + 1, (last, port, key))  # at `last` itself something may still match
+
+    def expire(self, what: tuple[int, int, Hashable]) -> None:
+        last, port, key = what
+        if key not in self._open:
+            return  # taken elsewhere
+        both = self._open[key]
+        kept, side = both[port], self._sides[port]
+        while kept and kept[0].time + self._within_ns <= last:
+            self._note(key)
+            gone = kept.pop(0)
+            if side.keeps_unmatched and not gone.matched:
+                try:
+                    self._results.append(self._pair(port, gone.record, None))
+                except Exception as error:
+                    self._context.fail(gone.record, error)
+        if not both[0] and not both[1]:
+            del self._open[key]
+
+    def _look(self, key: Hashable) -> Any:
+        both = self._open.get(key)
+        return both and tuple([(k.time, k.record, k.matched) for k in side] for side in both)
+
+    def _put_back(self, key: Hashable, value: Any) -> None:
+        self._open[key] = ([], [])
+        for port, side in enumerate(value):
+            for kept in side:
+                self._keep(key, port, _Kept(*kept))
 
 
 @dataclass(frozen=True)

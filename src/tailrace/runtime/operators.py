@@ -6,14 +6,14 @@ records are left to C (`map`, `filter`, `hot`) wherever the function allows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
-from copy import deepcopy
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from tailrace.graph.model import MAIN, KeyFunction, Record
 from tailrace.runtime.hot import flat_map, scan
 from tailrace.runtime.instance import Context
+from tailrace.runtime.state import Stateful, copies
 from tailrace.runtime.step import Put, Step
 
 
@@ -91,45 +91,48 @@ class Filter:
         return _Apply(context.put(MAIN), filter, self.function)
 
 
-class _ScanStep(_Gather):
-    def __init__(self, put: Put, key: KeyFunction | None, function: Any, initial: Any) -> None:
-        super().__init__(put)
-        self._key = key
-        self._function = function
-        self._initial = initial
-        self.states: dict[Hashable, Any] = {}
+class _ScanStep(Stateful):
+    def __init__(self, put: Put, logic: Scan) -> None:
+        super().__init__()
+        self._put = put
+        self._keys = (logic.key, *logic.more_keys)
+        self._function = logic.function
+        self._fresh = copies(logic.initial)
+        self._results: list[Record] = []
 
-    def _fresh(self) -> Any:
-        """The state of a new key: a copy of its own."""
-        return deepcopy(self._initial)
-
-    def _gather(self, records: Iterator[Record], results: list[Record]) -> None:
-        scan(records, self._key, self._function, self.states, self._fresh, results)
+    def process(self, records: Iterator[Record], port: int) -> None:
+        results, noted = self._results, self.changes.noted
+        scan(records, self._keys[port], self._function, self._open, self._fresh, results, noted)
+        if results:
+            self._results = []
+            self._put(results)
 
 
 @dataclass(frozen=True)
 class Scan:
-    """Keyed state, state in and state out: (key, new state) for each record."""
+    """Keyed state, state in and state out: (key, new state) for each record. None forgets."""
 
     key: KeyFunction | None
     function: Callable[[Any, Record], Any]
     initial: Any = None
+    more_keys: tuple[KeyFunction | None, ...] = ()
+    """Of the ports behind the first."""
 
     def start(self, context: Context) -> Step:
         """Make the step."""
-        return _ScanStep(context.put(MAIN), self.key, self.function, self.initial)
+        return _ScanStep(context.put(MAIN), self)
 
 
 class _FoldStep(_ScanStep):
     """Keeps its states to itself until the input ends."""
 
     def process(self, records: Iterator[Record], port: int) -> None:
-        self._gather(records, self._results)
-        self._results.clear()
+        noted = self.changes.noted
+        scan(records, self._keys[port], self._function, self._open, self._fresh, None, noted)
 
     def finish(self) -> None:
-        if self.states:
-            self._put(list(self.states.items()))
+        if self._open:
+            self._put(list(self._open.items()))
 
 
 @dataclass(frozen=True)
@@ -138,7 +141,7 @@ class Fold(Scan):
 
     def start(self, context: Context) -> Step:
         """Make the step."""
-        return _FoldStep(context.put(MAIN), self.key, self.function, self.initial)
+        return _FoldStep(context.put(MAIN), self)
 
 
 class _SplitStep(Step):
@@ -170,127 +173,3 @@ class Split:
     def start(self, context: Context) -> Step:
         """Make the step."""
         return _SplitStep({name: context.put(name) for name in self.names}, self.function)
-
-
-class Operator:
-    """The full form, for what the short ones cannot say: subclass it and override what you need.
-
-    A copy of the object runs in each instance. `self.state` is the state of the current key (None
-    at first; assign to change it), if the stream is keyed. `self.emit(record)` hands a record on,
-    `self.set_timer(seconds, tag)` calls `timer` later, for the same key.
-
-    >>> class EveryTenth(Operator):
-    ...     def process(self, record):
-    ...         self.state = (self.state or 0) + 1
-    ...         if self.state % 10 == 0:
-    ...             self.emit(record)
-    """
-
-    state: Any = None
-    key: Hashable = None
-    instance: Context
-    """Which copy this is: `self.instance.index` of `self.instance.parallelism`."""
-    emit: Callable[..., None]
-    """`emit(record, stream="main")`."""
-    set_timer: Callable[..., None]
-    """`set_timer(delay_s, tag=None)`."""
-
-    def open(self) -> None:
-        """Called once in the worker, before the first record."""
-
-    def process(self, record: Record) -> None:
-        """Called for every record."""
-        raise NotImplementedError
-
-    def timer(self, tag: Any) -> None:
-        """A timer is due; `self.key` and `self.state` are those of the record that set it."""
-
-    def finish(self) -> None:
-        """The input has ended; there is no current key."""
-
-    def close(self) -> None:
-        """Called at the end, also after a failure."""
-
-
-class _OperatorStep(Step):
-    def __init__(
-        self, operator: Operator, key: KeyFunction | None, keyed: bool, context: Context
-    ) -> None:
-        self._operator = operator
-        self._key = key
-        self._keyed = keyed
-        self._context = context
-        self._results: dict[str, list[Record]] = {}
-        self.states: dict[Hashable, Any] = {}
-        operator.instance = context
-        operator.emit = self._emit
-        operator.set_timer = self._set_timer
-        operator.open()
-
-    def _emit(self, record: Record, stream: str = MAIN) -> None:
-        if stream not in self._results:
-            self._context.put(stream)  # raises for an unknown one here, where the record is known
-            self._results[stream] = []
-        self._results[stream].append(record)
-
-    def _set_timer(self, delay_s: float, tag: Any = None) -> None:
-        at_ns = self._context.clock_ns() + int(delay_s * 1e9)
-        self._context.set_timer(at_ns, (self._operator.key, tag))
-
-    def _hand_on(self) -> None:
-        if self._results:
-            results, self._results = self._results, {}
-            for stream, records in results.items():
-                self._context.put(stream)(records)
-
-    def process(self, records: Iterator[Record], port: int) -> None:
-        operator, states, key_of = self._operator, self.states, self._key
-        if not self._keyed:
-            for record in records:
-                operator.process(record)
-        else:
-            for record in records:
-                key = operator.key = record if key_of is None else key_of(record)
-                operator.state = states.get(key)
-                operator.process(record)
-                self._keep(key)
-        self._hand_on()
-
-    def _keep(self, key: Hashable) -> None:
-        if self._operator.state is None:
-            self.states.pop(key, None)
-        else:
-            self.states[key] = self._operator.state
-
-    def on_timer(self, time: float, tag: Any) -> None:
-        key, user_tag = tag
-        self._operator.key = key
-        if self._keyed:
-            self._operator.state = self.states.get(key)
-        self._operator.timer(user_tag)
-        if self._keyed:
-            self._keep(key)
-        self._hand_on()
-
-    def finish(self) -> None:
-        self._operator.key = None
-        if self._keyed:
-            self._operator.state = None
-        self._operator.finish()
-        self._hand_on()
-
-    def close(self) -> None:
-        self._operator.close()
-
-
-@dataclass(frozen=True)
-class Process:
-    """A user's operator object, with keyed state if the stream is keyed."""
-
-    operator: Operator
-    key: KeyFunction | None = None
-    keyed: bool = False
-
-    def start(self, context: Context) -> Step:
-        """Make the step, with a copy of the operator of its own."""
-        return _OperatorStep(deepcopy(self.operator), self.key, self.keyed, context)

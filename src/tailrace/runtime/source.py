@@ -2,16 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
+from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Any
+from zlib import crc32
 
-from tailrace.graph.model import MAIN, Record
-from tailrace.runtime.step import Put, Step
+from tailrace.graph.model import Graph, Record
+from tailrace.runtime.step import Step
+
+OPEN_AT_ONCE = 1024
+
+
+@dataclass(frozen=True, order=True)
+class Split:
+    """A part of a source with a position of its own: a file, a partition, a generator's share.
+
+    It says all that is needed to open it, so it can be kept and sent. Which instance serves it
+    follows from itself and the parallelism alone: nobody has to know of the others.
+
+    >>> Split("", 3, 8).home(2)
+    1
+    """
+
+    name: str
+    """Of a file its path; empty for a share of the source as a whole."""
+    index: int = 0
+    of: int = 1
+    """Share `index` of `of` equal ones."""
+
+    def home(self, parallelism: int) -> int:
+        """The index of the instance that serves it."""
+        return (crc32(self.name.encode("utf-8", "surrogateescape")) + self.index) % parallelism
+
+    def __str__(self) -> str:
+        share = f"share {self.index + 1} of {self.of}" if self.of > 1 or not self.name else ""
+        return f"{self.name} ({share})" if self.name and share else self.name or share
+
+
+def shares(count: int, name: str = "") -> list[Split]:
+    """So many equal splits; of the source as a whole, instance i of as many serves the i-th."""
+    return [Split(name, index, count) for index in range(count)]
+
+
+class _Ends(Enum):
+    START = "start"
+    DONE = "done"
+
+
+START = _Ends.START
+"""The position of a split that has not been begun, or whose reader has no positions."""
+DONE = _Ends.DONE
+"""The position of a split that has been read to its end."""
 
 
 class Reader:
-    """One instance's share of a source. Made in the worker; called from its one thread.
+    """Reads one split. Made in the worker; called from its one thread.
 
     `poll` must not block. A reader that waits for something says when to ask again (`due_ns`), or
     gives a descriptor to watch (`fileno`).
@@ -21,20 +68,37 @@ class Reader:
     """When the records of the last `poll` were emitted, if not now: latency counts from there."""
 
     def poll(self, most: int) -> list[Record] | None:
-        """Up to `most` records that are there now; an empty list: none yet; None: the end."""
+        """Up to `most` records that are there now; an empty list: none yet; None: the end.
+
+        The list belongs to the engine from then on: a reader that wants to look at it again gives
+        a copy. It may be called before its time.
+        """
         raise NotImplementedError
 
     def due_ns(self) -> int | None:
-        """When to poll again, by the worker's clock; None: when `fileno` is readable."""
-        return 0
+        """When to poll again, by the worker's clock; None: when `fileno` is readable.
+
+        A time that was past at the last poll, which nevertheless gave nothing, counts as "soon":
+        after a pause of 0.1 ms that doubles with every empty poll, up to 5 ms. Without a `due_ns`
+        of its own a reader is asked at once as long as it gives records, and after such pauses
+        otherwise; or, if it has a descriptor, when that is readable.
+        """
+        return 0 if self.fileno() is None else None
 
     def fileno(self) -> int | None:
-        """A descriptor that becomes readable when there is something to poll."""
+        """A descriptor that becomes readable when there is something to poll. May change."""
         return None
 
     def position(self) -> Any:
-        """Where it stands: what `Source.open` needs to go on from here."""
+        """Where it stands, behind the last record polled: what `Source.open` needs to go on."""
         return None
+
+    def acknowledge(self, position: Any) -> None:
+        """What it gave before that position is safe: whoever sent it need not keep it.
+
+        Called some time after the records were polled and handed on, with a position that it gave
+        itself. Nothing is safe only because it was polled.
+        """
 
     def close(self) -> None:
         """Let go of files and sockets."""
@@ -47,23 +111,74 @@ Reply = Callable[[bytes], None]
 class FedReader(Reader):
     """A reader to which others push: the worker hands it the messages that come for it."""
 
+    def wants(self, payload: bytes | memoryview) -> bool:
+        """Whether a message is for this one of several splits of an instance."""
+        return True
+
     def receive(self, payload: bytes | memoryview, reply: Reply) -> None:
         """Take a message. The payload stays as it is for as long as somebody looks at it."""
         raise NotImplementedError
 
 
 class Source:
-    """A description of where records come from; shipped to the workers, so it must be picklable."""
+    """A description of where records come from; shipped to the workers, so it must be picklable.
 
-    def open(
-        self, index: int, parallelism: int, clock_ns: Callable[[], int], position: Any = None
-    ) -> Reader:
-        """The reader of one instance's share, from a position or from the start."""
+    A simple one defines `open` alone, and there gives share `split.index` of `split.of`: there is
+    a share for each instance. One whose records can be read again from a position says `rewinds`,
+    and its readers have a `position`.
+
+    >>> import tailrace as tr
+    >>> from tailrace.testing import run
+    >>> class Countdown(Source, Reader):
+    ...     left = 3
+    ...     def open(self, split, clock_ns, position=None):
+    ...         return self
+    ...     def poll(self, most):
+    ...         self.left -= 1
+    ...         return [self.left] if self.left >= 0 else None
+    >>> topology = tr.Topology()
+    >>> topology.source(Countdown()).sink(print)
+    >>> run(topology).ended
+    2
+    1
+    0
+    True
+    """
+
+    rewinds: bool = False
+    """Whether `open` with a position gives exactly the records behind it, on any worker."""
+    open_at_once: int = OPEN_AT_ONCE
+    """Of the splits of an instance at most so many are read at a time, in turn; then the next."""
+    look_s: float | None = None
+    """How often to call `splits` again, for new ones; None: there will be none."""
+    beginning: Any = None
+    """The position from which splits are opened that were found later."""
+
+    def splits(self, parallelism: int) -> Sequence[Split]:
+        """All splits there are now, for a source that starts with so many instances.
+
+        Every instance asks and serves those whose `home` it is. When a job goes on from positions,
+        with however many instances, its splits are those of the positions.
+        """
+        return shares(parallelism)
+
+    def open(self, split: Split, clock_ns: Callable[[], int], position: Any = None) -> Reader:
+        """The reader of a split, from a position or from the start."""
         raise NotImplementedError
 
     def unpaced(self) -> Source:
         """The same records as fast as they can be had; for measuring what they cost."""
         return self
+
+
+@dataclass(frozen=True)
+class Writing:
+    """Who writes to a sink: the same after a restart of the job's workers, another in each job."""
+
+    job: str
+    operator: str
+    index: int
+    parallelism: int
 
 
 class Sink:
@@ -72,8 +187,12 @@ class Sink:
     every_s: float | None = None
     """How often to call `tick`; None: never."""
 
+    def begin(self, writing: Writing) -> None:
+        """Called once in the worker, before anything is written. By default just `open`."""
+        self.open(writing.index, writing.parallelism)
+
     def open(self, index: int, parallelism: int) -> None:
-        """Called once in the worker, before anything is written."""
+        """The same for sinks that need not know more than which instance they are."""
 
     def write(self, records: Iterator[Record]) -> None:
         """Take all records of the iterator."""
@@ -92,41 +211,6 @@ class Sink:
         """Called at the end: after `finish`, or without it after a failure."""
 
 
-class SourceStep(Step):
-    """A running source."""
-
-    def __init__(self, reader: Reader, put: Put, clock_ns: Callable[[], int]) -> None:
-        self.reader = reader
-        self.put = put
-        self.emitted_ns = 0
-        self._clock_ns = clock_ns
-        self._stopped = False
-
-    def poll(self, most: int) -> list[Record] | None:
-        """What the reader has now; None at its end, or once stopped."""
-        if self._stopped:
-            return None
-        records = self.reader.poll(most)
-        if records:
-            emitted_ns = self.reader.emitted_ns
-            self.emitted_ns = self._clock_ns() if emitted_ns is None else emitted_ns
-            if type(records) is not list:  # guards take nothing else
-                records = list(records)
-        return records
-
-    def due_ns(self) -> int | None:
-        """When to poll next."""
-        return 0 if self._stopped else self.reader.due_ns()
-
-    def stop(self) -> None:
-        """End at the next poll."""
-        self._stopped = True
-
-    def close(self) -> None:
-        """Close the reader."""
-        self.reader.close()
-
-
 class SinkStep(Step):
     """A running sink."""
 
@@ -140,7 +224,7 @@ class SinkStep(Step):
             at_ns = self._context.clock_ns() + int(self._sink.every_s * 1e9)
             self._context.set_timer(at_ns, None)
 
-    def on_timer(self, time: float, tag: Any) -> None:
+    def on_timer(self, at_ns: int, tag: Any) -> None:
         """Let the sink tick."""
         self._sink.tick()
         self._wait()
@@ -158,26 +242,26 @@ class SinkStep(Step):
         self._sink.close()
 
 
-class SourceLogic:
-    """Makes the steps of a source."""
-
-    def __init__(self, source: Source) -> None:
-        self.source = source
-
-    def start(self, context: Any) -> Step:
-        """Open this instance's share."""
-        reader = self.source.open(context.index, context.parallelism, context.clock_ns)
-        return SourceStep(reader, context.put(MAIN), context.clock_ns)
-
-
 class SinkLogic:
     """Makes the steps of a sink."""
 
-    def __init__(self, sink: Sink) -> None:
+    def __init__(self, sink: Sink, job: str = "") -> None:
         self.sink = sink
+        self.job = job
 
     def start(self, context: Any) -> Step:
         """Open it for this instance."""
         sink = copy(self.sink)  # instances of one worker do not share its files
-        sink.open(context.index, context.parallelism)
+        sink.begin(Writing(self.job, context.operator, context.index, context.parallelism))
         return SinkStep(sink, context)
+
+
+def with_job(graph: Graph, job: str) -> Graph:
+    """The graph of one job: its sinks know which, and name by it what they write."""
+    operators = tuple(
+        replace(operator, logic=SinkLogic(operator.logic.sink, job))
+        if isinstance(operator.logic, SinkLogic)
+        else operator
+        for operator in graph.operators
+    )
+    return replace(graph, operators=operators)

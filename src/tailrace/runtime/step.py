@@ -7,7 +7,10 @@ iterator is what makes errors exact at no cost: when a record raises, the guard 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
+from copy import copy
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tailrace.graph.model import OnError, Record
@@ -44,11 +47,11 @@ class Step:
         """Take all records from the iterator."""
         raise NotImplementedError
 
-    def advance(self, watermark: float) -> None:
+    def advance(self, watermark: int) -> None:
         """No record with an event time before `watermark` comes any more, but for late ones."""
 
-    def on_timer(self, time: float, tag: Any) -> None:
-        """A timer that this step has set is due."""
+    def on_timer(self, at_ns: int, tag: Any) -> None:
+        """A timer that this step has set for that time of the worker's clock is due."""
 
     def on_wake(self) -> None:
         """Somebody called `wake` of this step's context."""
@@ -60,8 +63,30 @@ class Step:
         """Let go of everything, after `finish` or after a failure."""
 
 
-class OperatorFailed(BaseException):
-    """User code raised. Not an `Exception`, so that only the worker itself catches it.
+def in_batches(
+    records: Iterator[Record], take: Callable[[list[Record]], None], most: int | None = None
+) -> None:
+    """Give records to `take`, many at a time; if it fails, those of that batch one by one.
+
+    So the iterator stops at the very record that is at fault, as the guard around a step wants it:
+    the others have done nothing wrong. What `take` does with a batch before it fails must not
+    count.
+    """
+    ahead = copy(records)
+    try:
+        while batch := list(islice(ahead, most)):
+            take(batch)
+            deque(islice(records, len(batch)), maxlen=0)
+        deque(records, maxlen=0)  # it has to be asked beyond its last record
+    except OperatorFailed:
+        raise
+    except Exception:
+        for record in records:
+            take([record])
+
+
+class OperatorFailed(Exception):  # noqa: N818 (users know it by this name)
+    """User code raised, and the operator's `on_error` is to fail. Ends the job.
 
     `moment` says when, if that was not while processing a record: "open", "timer" and so on.
     """
@@ -89,6 +114,8 @@ def call(operator: str, moment: str, function: Callable[..., T], *arguments: Any
     """Call what is not about one record; if it raises, that names the operator and the moment."""
     try:
         return function(*arguments)
+    except OperatorFailed:
+        raise  # of an operator behind this one, to which it has handed something on
     except Exception as error:
         raise OperatorFailed(operator, None, error, moment) from error
 

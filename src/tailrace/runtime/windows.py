@@ -6,23 +6,31 @@ A window [start, end) is worked out when time reaches its end, and then forgotte
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from tailrace.graph.model import KeyFunction, Record
 from tailrace.graph.validate import TopologyError
-from tailrace.runtime.event_time import TimedStep, TimeFunction, check_seconds
+from tailrace.runtime.event_time import TimedStep, TimeFunction
 from tailrace.runtime.instance import Context
+from tailrace.runtime.state import copies
 from tailrace.runtime.step import Step
+from tailrace.runtime.times import check_seconds, shown, to_ns
 
 
 class WindowResult(NamedTuple):
-    """What the records of a key in a window came to. The window is [start, end), in seconds."""
+    """What the records of a key in a window came to. The window is [start, end).
+
+    Both are in seconds, ints if they are whole; or datetimes in UTC, if the records' times are
+    dates. In processing time they are seconds since 1970.
+    """
 
     key: Hashable
-    start: float
-    end: float
+    start: Any
+    end: Any
     value: Any
 
 
@@ -84,74 +92,141 @@ class _WindowStep(TimedStep):
 
     def __init__(self, context: Context, logic: Windowed) -> None:
         super().__init__(context, logic.key, logic.time_of)
+        self._keys_of = (logic.key, *logic.more_keys)
         self._function = logic.function
-        self._initial = logic.initial
-        self._lateness_s = logic.lateness_s
+        self._fresh = copies(logic.initial)
+        self._lateness_ns = to_ns(logic.lateness_s)
         self._copy = logic.copy
 
-    def _emit(self, key: Hashable, start: float, end: float, state: Any) -> None:
+    def _emit(self, key: Hashable, start_ns: int, end_ns: int, state: Any) -> None:
         value = state if self._copy is None else self._copy(state)
-        self._results.append(WindowResult(key, start, end, value))
+        dated = self._dated
+        self._results.append(WindowResult(key, shown(start_ns, dated), shown(end_ns, dated), value))
 
 
 class _SlidingStep(_WindowStep):
-    """Windows by number: number n is [n * every_s, n * every_s + size_s)."""
+    """Windows by number: number n is [n * every, n * every + size).
+
+    Kept are the states of each key, by window; and for each window its keys, for when it is over.
+    """
+
+    _open: dict[Hashable, dict[int, Any]]
 
     def __init__(self, context: Context, logic: Windowed, window: Sliding) -> None:
         super().__init__(context, logic)
-        self._size_s = window.size_s
-        self._every_s = window.every_s
-        self._open: dict[int, dict[Hashable, Any]] = {}
+        self._size_ns = to_ns(window.size_s)
+        self._every_ns = to_ns(window.every_s)
+        self._keys: dict[int, dict[Hashable, None]] = {}
+        self._given: set[tuple[Hashable, int]] = set()
+        """Those whose result was given elsewhere, where time was further on than it is here."""
 
-    def _bounds(self, number: int) -> tuple[float, float]:
-        start = number * self._every_s
-        if self._size_s == self._every_s:
-            return start, (number + 1) * self._every_s  # to the bit where the next one starts
-        return start, start + self._size_s
-
-    def _windows_of(self, time: float) -> Iterator[tuple[int, float]]:
-        """The numbers and ends of the windows around a time, latest first."""
-        number = int(time // self._every_s)
-        while time >= (number + 1) * self._every_s:  # where the division was rounded
-            number += 1
-        while time < number * self._every_s:
-            number -= 1
-        while (end := self._bounds(number)[1]) > time:
-            yield number, end
-            number -= 1
+    def _bounds(self, number: int) -> tuple[int, int]:
+        start = number * self._every_ns
+        return start, start + self._size_ns
 
     def process(self, records: Iterator[Record], port: int) -> None:
-        opened, function = self._open, self._function
+        opened, function, noted = self._open, self._function, self.changes.noted
+        every, size, lateness = self._every_ns, self._size_ns, self._lateness_ns
+        self._key, watermark = self._keys_of[port], self.watermark
         for time, key, record in self.stamped(records):
+            windows = opened.get(key)
+            newest, before = time // every, (time - size) // every
+            if windows is None:
+                windows = {}
+            elif newest == before + 1 and newest in windows and newest * every + size > watermark:
+                # Of windows side by side, one that is open and has this key: most records.
+                state = function(windows[newest], record)
+                if state is not None and not self._given:
+                    windows[newest] = state
+                else:
+                    self._keep(key, windows, newest, state)
+                if noted is not None:
+                    noted.add(key)
+                continue
             found = []
             # All states before any is kept: a function that raises leaves no trace of the record.
-            for number, end in self._windows_of(time):
-                if end + self._lateness_s > self.watermark:
-                    states = opened.get(number)
-                    state = self._initial if states is None else states.get(key, self._initial)
-                    found.append((number, end, function(state, record)))
+            for number in range(newest, before, -1):
+                if number * every + size + lateness > watermark:
+                    state = windows[number] if number in windows else self._fresh(key)
+                    found.append((number, function(state, record)))
             if not found:
                 self.too_late(record)
-            for number, end, state in found:
-                fired = end <= self.watermark
-                if number not in opened:
-                    opened[number] = {}
-                    self.at(end + self._lateness_s if fired else end, (number, fired))
-                opened[number][key] = state
-                if fired:
-                    self._emit(key, *self._bounds(number), state)
+                continue
+            opened[key] = windows
+            if noted is not None:
+                noted.add(key)
+            for number, state in found:
+                self._keep(key, windows, number, state)
         self.hand_on()
+
+    def _keep(self, key: Hashable, windows: dict[int, Any], number: int, state: Any) -> None:
+        start, end = self._bounds(number)
+        if state is None:
+            if windows.pop(number, None) is not None:
+                del self._keys[number][key]
+            if not windows:
+                del self._open[key]
+            return
+        if number not in windows:
+            self._enter(key, number)
+        windows[number] = state
+        if end <= self.watermark or (self._given and (key, number) in self._given):
+            self._emit(key, start, end, state)
+
+    def _enter(self, key: Hashable, number: int) -> None:
+        """Remember for a window that a key is in it."""
+        if number not in self._keys:
+            self._keys[number] = {}
+            end = self._bounds(number)[1]
+            fired = end <= self.watermark
+            self.at(end + self._lateness_ns if fired else end, (number, fired))
+        self._keys[number][key] = None
 
     def expire(self, what: tuple[int, bool]) -> None:
         number, fired = what
         start, end = self._bounds(number)
         if not fired:
-            for key, state in self._open[number].items():
-                self._emit(key, start, end, state)
-            if self._lateness_s:
-                self.at(end + self._lateness_s, (number, True))
+            for key in self._keys[number]:
+                if (key, number) in self._given:
+                    self._given.discard((key, number))
+                else:
+                    self._emit(key, start, end, self._open[key][number])
+                self._note(key)
+            if self._lateness_ns:
+                self.at(end + self._lateness_ns, (number, True))
                 return
-        del self._open[number]
+        for key in self._keys.pop(number):
+            del self._open[key][number]
+            if not self._open[key]:
+                del self._open[key]
+            self._note(key)
+
+    def _look(self, key: Hashable) -> Any:
+        windows = self._open.get(key)
+        if windows is None:
+            return None
+        return {
+            number: (state, self._bounds(number)[1] <= self.watermark or (key, number) in given)
+            for given in (self._given,)
+            for number, state in windows.items()
+        }
+
+    def _drop(self, key: Hashable) -> None:
+        for number in self._open.pop(key):
+            del self._keys[number][key]  # the window stays, for it is due in any case
+            self._given.discard((key, number))
+
+    def _put_back(self, key: Hashable, value: dict[int, tuple[Any, bool]]) -> None:
+        for number, (state, given) in value.items():
+            start, end = self._bounds(number)
+            if end > self.watermark:
+                if given:
+                    self._given.add((key, number))
+            elif not given:
+                self._emit(key, start, end, state)
+            if end + self._lateness_ns > self.watermark:
+                self._enter(key, number)
+                self._open.setdefault(key, {})[number] = state
 
 
 class _Session:
@@ -159,75 +234,103 @@ class _Session:
 
     __slots__ = ("due", "end", "fired", "key", "start", "state")
 
-    def __init__(self, key: Hashable, start: float, end: float, state: Any) -> None:
+    def __init__(
+        self, key: Hashable, start: int, end: int, state: Any, fired: bool = False
+    ) -> None:
         self.key = key
         self.start = start
         self.end = end
         self.state = state
-        self.fired = False
-        self.due: float | None = None  # when `expire` is to be called; None: it is no more
+        self.fired = fired
+        self.due: int | None = None  # when `expire` is to be called; None: it is no more
+
+
+_start = attrgetter("start")
 
 
 class _SessionStep(_WindowStep):
+    _open: dict[Hashable, list[_Session]]
+
     def __init__(self, context: Context, logic: Windowed, window: Session) -> None:
         super().__init__(context, logic)
-        self._gap_s = window.gap_s
+        self._gap_ns = to_ns(window.gap_s)
         assert logic.merge is not None
         self._merge = logic.merge
-        self._open: dict[Hashable, list[_Session]] = {}
 
     def process(self, records: Iterator[Record], port: int) -> None:
+        self._key = self._keys_of[port]
         for time, key, record in self.stamped(records):
             sessions = self._open.get(key, [])
-            end = time + self._gap_s
+            end = time + self._gap_ns
             met = [one for one in sessions if one.start < end and time < one.end]
-            if not met and end + self._lateness_s <= self.watermark:
+            if not met and end + self._lateness_ns <= self.watermark:
                 self.too_late(record)
                 continue
-            state = met[0].state if met else self._initial
+            state = met[0].state if met else self._fresh(key)
             for other in met[1:]:
                 state = self._merge(state, other.state)
             state = self._function(state, record)
+            self._note(key)
+            for other in met if state is None else met[1:]:
+                self._forget(other)
+            if state is None:
+                continue
             if met:
                 session = met[0]
-                for other in met[1:]:
-                    sessions.remove(other)
-                    other.due = None
                 session.start = min(session.start, time)
                 session.end = max(end, met[-1].end)
                 session.state = state
             else:
                 session = _Session(key, time, end, state)
-                sessions.append(session)
-                sessions.sort(key=lambda one: one.start)
-                self._open[key] = sessions
+                if not sessions:
+                    self._open[key] = sessions
+                insort(sessions, session, key=_start)
             session.fired = session.end <= self.watermark
             if session.fired:
                 self._emit(key, session.start, session.end, state)
             self._schedule(session)
         self.hand_on()
 
+    def _forget(self, session: _Session) -> None:
+        session.due = None
+        sessions = self._open[session.key]
+        sessions.remove(session)
+        if not sessions:
+            del self._open[session.key]
+
     def _schedule(self, session: _Session) -> None:
         """Have it expire no later than it has to; where that is too early, `expire` asks again."""
-        due = session.end + self._lateness_s if session.fired else session.end
+        due = session.end + self._lateness_ns if session.fired else session.end
         if session.due is None or due < session.due:
             session.due = due
             self.at(due, (due, session))
 
-    def expire(self, what: tuple[float, _Session]) -> None:
+    def expire(self, what: tuple[int, _Session]) -> None:
         due, session = what
         if session.due != due:
-            return  # merged into another, or scheduled anew
+            return  # merged into another, or taken elsewhere
         session.due = None
         if not session.fired and session.end <= due:
+            self._note(session.key)
             session.fired = True
             self._emit(session.key, session.start, session.end, session.state)
-        if session.fired and session.end + self._lateness_s <= due:
-            sessions = self._open[session.key]
-            sessions.remove(session)
-            if not sessions:
-                del self._open[session.key]
+        if session.fired and session.end + self._lateness_ns <= due:
+            self._note(session.key)
+            self._forget(session)
         else:
+            self._schedule(session)
+
+    def _look(self, key: Hashable) -> Any:
+        sessions = self._open.get(key)
+        return sessions and [(one.start, one.end, one.state, one.fired) for one in sessions]
+
+    def _drop(self, key: Hashable) -> None:
+        for session in self._open.pop(key):
+            session.due = None
+
+    def _put_back(self, key: Hashable, value: list[tuple[int, int, Any, bool]]) -> None:
+        self._open[key] = [_Session(key, *session) for session in value]
+        for session in self._open[key]:
             self._schedule(session)
 
 
@@ -252,6 +355,8 @@ class Windowed:
     merge: Callable[[Any, Any], Any] | None = None
     copy: Callable[[Any], Any] | None = None
     """Of a state that the function changes in place, before it is handed on."""
+    more_keys: tuple[KeyFunction | None, ...] = ()
+    """Of the ports behind the first."""
 
     def start(self, context: Context) -> Step:
         """Make the step."""

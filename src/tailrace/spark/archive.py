@@ -1,10 +1,10 @@
 """Spark's classes in a file that the JVM maps at its start, instead of loading 10,000 of them.
 
-The file (a class data archive) is made once for each Java, pyspark and set of options: by a process
-of the lowest priority that the first program leaves behind when it ends, so that nobody waits for
-it. It appears whole or not at all, in the user's cache folder. Whatever goes wrong with it costs
-the quick start and nothing else: the JVM checks an archive against its own build and class path,
-and loads classes as usual when they do not match.
+The file (a class data archive, some 110 MB) is made by `tailrace warm-up`, once for each Java,
+pyspark and set of options, and never unasked; `local_spark` uses it where it is there. It appears
+whole or not at all, in the user's cache folder. Whatever goes wrong with it costs the quick start
+and nothing else: the JVM checks an archive against its own build and class path, and loads classes
+as usual when they do not match.
 """
 
 from __future__ import annotations
@@ -13,20 +13,28 @@ import fcntl
 import hashlib
 import os
 import shutil
-import signal
 import subprocess
-import sys
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
 
+SWITCH = "TAILRACE_ARCHIVE"
+"""The environment variable that turns archives off, without removing them, by being "off"."""
 _MOST_BYTES = 256 << 20
 _KEPT = 3
 """Archives in the folder; those that were not used for longest go first."""
 _FREE_BYTES = 1 << 30
 """What must be free on the disk before one is made."""
-_PATIENCE_S = 300
-_TRIES = 3
-"""So often an archive is begun: the first time, the machine may have been switched off."""
+PATIENCE_S = 300
+"""So long a job or the end of a JVM may take."""
+
+
+class ArchiveError(RuntimeError):
+    """No archive was made; the message says why."""
+
+
+def folder() -> Path:
+    """Where archives are kept: the user's cache folder."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "tailrace")
 
 
 def archive_path(jvm_options: str) -> Path | None:
@@ -43,8 +51,7 @@ def archive_path(jvm_options: str) -> Path | None:
     except OSError:
         return None
     facts = repr((build, pyspark.__version__, str(spark), jars_ns, jvm_options))
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "tailrace")
-    return folder / f"spark-{hashlib.sha256(facts.encode()).hexdigest()[:16]}.jsa"
+    return folder() / f"spark-{hashlib.sha256(facts.encode()).hexdigest()[:16]}.jsa"
 
 
 def _java_folder() -> str | None:
@@ -54,6 +61,8 @@ def _java_folder() -> str | None:
 
 def use(path: Path) -> str | None:
     """The JVM's options to start from an archive; None when there is none that we made."""
+    if os.environ.get(SWITCH) == "off":
+        return None
     try:
         if path.stat().st_uid != os.getuid():
             return None
@@ -63,82 +72,62 @@ def use(path: Path) -> str | None:
     return f'"-XX:SharedArchiveFile={path}" -Xlog:disable'
 
 
-def make_later(path: Path) -> None:
-    """Start the process that makes an archive, and do not wait for it.
+def make(path: Path, record: Callable[[Path], None]) -> None:
+    """Have `record` write an archive to the path that it is given, if there is none.
 
-    Does nothing if it has failed too often; the file `.failed` beside it tells, and may be removed.
-    """
-    if _tries(path) >= _TRIES:
-        return
-    with suppress(OSError):
-        subprocess.Popen(
-            [sys.executable, "-m", __name__, str(path)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-
-
-def make(path: Path) -> bool:
-    """Run a small job on a Spark that writes its classes to an archive; False: not made.
-
-    Only one process at a time makes one.
+    One process at a time makes one.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with path.with_name("spark.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            return False
-        if path.exists() or shutil.disk_usage(path.parent).free < _FREE_BYTES:
-            return False
+            raise ArchiveError(f"another process is making an archive in {path.parent}") from None
+        if path.exists():
+            return
+        free = shutil.disk_usage(path.parent).free
+        if free < _FREE_BYTES:
+            raise ArchiveError(
+                f"{free / 1e6:,.0f} MB are free in {path.parent}; {_FREE_BYTES / 1e6:,.0f} are"
+                " needed. Free some, or set XDG_CACHE_HOME to a folder with more room"
+            )
         part = path.with_suffix(".part")
-        # Before the try, which may end with this process.
-        path.with_suffix(".failed").write_text(f"{_tries(path) + 1}\n")
         try:
-            if not _record(part) or part.stat().st_size > _MOST_BYTES:
-                return False
+            record(part)
+            size = part.stat().st_size
+            if size > _MOST_BYTES:
+                raise ArchiveError(
+                    f"the archive has {size:,} bytes; more than {_MOST_BYTES:,} are not kept"
+                )
             part.replace(path)
-            path.with_suffix(".failed").unlink()
         finally:
             part.unlink(missing_ok=True)
         _tidy(path.parent)
-        return True
 
 
-def _tries(path: Path) -> int:
-    """How often making this archive has begun in vain."""
-    try:
-        return int(path.with_suffix(".failed").read_text())
-    except (OSError, ValueError):
-        return 0
+def remove() -> int:
+    """Take all archives away; how many bytes that frees."""
+    freed = 0
+    for pattern in ("spark-*.jsa", "spark-*.part", "spark.lock"):
+        for path in folder().glob(pattern):
+            freed += path.stat().st_size
+            path.unlink(missing_ok=True)
+    return freed
 
 
-def _record(part: Path) -> bool:
+def close_jvm(part: Path) -> None:
+    """Have Spark's JVM write its archive, which it does when it ends; the session has stopped."""
     from pyspark import SparkContext
 
-    from tailrace.spark.session import new_session
-    from tailrace.topology import Topology
-
-    spark = new_session(2, f'"-XX:ArchiveClassesAtExit={part}" -Xlog:disable')
-    topology = Topology("archive")
-    topology.source(range(10)).shuffle().map(abs, parallelism=2).sink(lambda _: None)
-    topology.start(spark).await_termination(_PATIENCE_S)
-    spark.stop()
     jvm: subprocess.Popen[bytes] = SparkContext._gateway.proc
     assert jvm.stdin is not None
     jvm.stdin.close()  # by which Spark's JVM knows that it is not needed any more
-    return jvm.wait(_PATIENCE_S) == 0 and part.exists()
+    code = jvm.wait(PATIENCE_S)
+    if code != 0 or not part.exists():
+        raise ArchiveError(f"the JVM wrote no archive and ended with exit code {code}")
 
 
 def _tidy(folder: Path) -> None:
     archives = sorted(folder.glob("spark-*.jsa"), key=lambda path: path.stat().st_mtime)
     for path in [*archives[:-_KEPT], *folder.glob("spark-*.part")]:
         path.unlink(missing_ok=True)
-
-
-if __name__ == "__main__":
-    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    signal.alarm(_PATIENCE_S)  # the end of this process is also that of its JVM
-    make(Path(sys.argv[1]))

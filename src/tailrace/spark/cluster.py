@@ -1,20 +1,14 @@
-"""What we need of a Spark session, for each of the two kinds that there are."""
+"""What we need of a Spark session, of whichever kind it is."""
 
 from __future__ import annotations
 
+import os
 import socket
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from ipaddress import ip_address
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from tailrace.control.protocol import Settings
-
-_REGISTRATION_S = 10.0
-_ANY_PORT = 9
-_RANGE_ROWS = 1 << 20
 
 
 class Cluster(Protocol):
@@ -24,11 +18,28 @@ class Cluster(Protocol):
     def is_local(self) -> bool:
         """Whether the workers run on this very machine."""
 
+    @property
+    def scales(self) -> bool:
+        """Whether it brings up executors for tasks that wait (dynamic allocation)."""
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the session has ended; what was not submitted by then never runs."""
+
     def master(self) -> str:
         """Its master: `local[4]`, `spark://...`."""
 
+    def setting(self, name: str) -> str:
+        """One of Spark's settings; empty if it is not set."""
+
+    def enabled(self, name: str) -> bool:
+        """Whether one of Spark's settings is true."""
+
     def slots(self, wanted: int) -> int:
         """How many tasks it runs at a time; waits a while for executors if it is too few."""
+
+    def most(self) -> int | None:
+        """How many that can ever be, if its settings say so."""
 
     def host(self) -> str:
         """The address of this process, as the executors reach it."""
@@ -36,142 +47,95 @@ class Cluster(Protocol):
     def name(self, group: str, description: str) -> None:
         """Give what this thread runs from now on a name to cancel it by."""
 
+    def python(self) -> AbstractContextManager[None]:
+        """Python functions given to Spark meanwhile run as ours do, with what was shipped.
+
+        Then the session is as it was.
+        """
+
     def ask(self, tasks: int, question: Callable[[], str]) -> list[str]:
-        """Call it in so many tasks of one barrier stage; return when all have answered."""
+        """Call it in so many tasks; return when all have answered.
+
+        In one barrier stage, so that all of them run at a time or none does and none is copied or
+        tried again. Where Spark scales by itself it refuses barrier stages: there they are plain
+        tasks, for which it brings up executors, and may start some late, again, or twice.
+        """
 
     def cancel(self, group: str) -> None:
         """End what runs under that name; nothing happens if nothing does."""
+
+    def silent_hosts(self) -> list[str]:
+        """Hosts whose executors Spark still counts though they do not answer."""
+
+    def forget(self, hosts: list[str]) -> None:
+        """Have Spark give up the executors there and run nothing on them any more."""
 
 
 def cluster_of(spark: Any) -> Cluster:
     """The session's cluster; raises if the session has been stopped."""
     if not any(one.__name__ == "SparkSession" for one in type(spark).__mro__):
         raise TypeError(f"a SparkSession is needed to run on; got {spark!r}")
+    from tailrace.spark.classic import Classic
+    from tailrace.spark.connect import Connect
+
     connect = type(spark).__module__.startswith("pyspark.sql.connect")
-    if spark.is_stopped if connect else spark.sparkContext._jsc is None:
+    cluster: Cluster = Connect(spark) if connect else Classic(spark)
+    if cluster.stopped:
         raise ValueError("the Spark session has been stopped; make a new one and use that")
-    return Connect(spark) if connect else Classic(spark)
+    return cluster
 
 
-class Classic:
-    """A session whose driver is this process: barrier tasks by the RDD API, which is quicker."""
-
-    def __init__(self, spark: Any) -> None:
-        self._context = spark.sparkContext
-        master = self.master()
-        self._local = master == "local" or master.startswith("local[")
-        if self._local:
-            self._context.pythonExec = sys.executable  # the workers of a local Spark run what we do
-
-    @property
-    def is_local(self) -> bool:
-        """Whether its master is this process."""
-        return self._local
-
-    def master(self) -> str:
-        """That of the context; the session's settings may have been set to anything since."""
-        master: str = self._context.master
-        return master
-
-    def slots(self, wanted: int) -> int:
-        """Spark's own count, which grows as executors register."""
-        deadline = time.monotonic() + _REGISTRATION_S
-        while True:
-            slots: int = self._context.defaultParallelism
-            if slots >= wanted or self._local or time.monotonic() > deadline:
-                return slots
-            time.sleep(0.1)
-
-    def host(self) -> str:
-        """The driver's host."""
-        if self._local:
-            return "127.0.0.1"
-        return socket.gethostbyname(self._context.getConf().get("spark.driver.host"))
-
-    def name(self, group: str, description: str) -> None:
-        """Set the job group."""
-        self._context.setJobGroup(group, description, interruptOnCancel=True)
-
-    def ask(self, tasks: int, question: Callable[[], str]) -> list[str]:
-        """As tasks of an RDD."""
-        stage = self._context.parallelize(range(tasks), tasks).barrier()
-        answers: list[str] = stage.mapPartitions(lambda _: iter((question(),))).collect()
-        return answers
-
-    def cancel(self, group: str) -> None:
-        """Cancel the job group; nothing happens if Spark has been stopped."""
-        with suppress(Exception):
-            self._context.cancelJobGroup(group)
-
-
-class Connect:
-    """A session by Spark Connect: there is no RDD API, and the driver is somewhere else."""
-
-    def __init__(self, spark: Any) -> None:
-        self._spark = spark
-
-    @property
-    def is_local(self) -> bool:
-        """Whether the server is on this machine, and its own cluster."""
-        return self._is_its_own() and self.host() == "127.0.0.1"
-
-    def master(self) -> str:
-        """What the server's settings say."""
-        return str(self._spark.conf.get("spark.master", ""))
-
-    def slots(self, wanted: int) -> int:
-        """The number of partitions that Spark gives a range, which is its parallelism."""
-        deadline = time.monotonic() + _REGISTRATION_S
-        while True:
-            parts = self._spark.range(_RANGE_ROWS).selectExpr("spark_partition_id() as part")
-            slots: int = parts.distinct().count()
-            if slots >= wanted or time.monotonic() > deadline or self._is_its_own():
-                return slots
-            time.sleep(0.5)
-
-    def _is_its_own(self) -> bool:
-        return self.master().startswith("local[")
-
-    def host(self) -> str:
-        """The address of the route to the server."""
-        server = socket.gethostbyname(self._spark.client.host)
-        if ip_address(server).is_loopback:
-            return "127.0.0.1"
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect((server, _ANY_PORT))  # sends nothing
-            host: str = probe.getsockname()[0]
-            return host
-
-    def name(self, group: str, description: str) -> None:
-        """Add a tag; tags belong to the thread that adds them."""
-        self._spark.addTag(group)
-
-    def ask(self, tasks: int, question: Callable[[], str]) -> list[str]:
-        """As tasks of a query."""
-
-        def task(batches: Iterator[Any]) -> Iterator[Any]:
-            import pyarrow as pa
-
-            for _ in batches:
-                pass
-            yield pa.RecordBatch.from_pydict({"answer": pa.array([question()], pa.string())})
-
-        stage = self._spark.range(0, tasks, 1, tasks)
-        return [row[0] for row in stage.mapInArrow(task, "answer string", barrier=True).collect()]
-
-    def cancel(self, group: str) -> None:
-        """Interrupt what has the tag."""
-        with suppress(Exception):
-            self._spark.interruptTag(group)
+def check_barrier(cluster: Cluster, what: str) -> None:
+    """Raise if it needs a barrier stage and this Spark would refuse one."""
+    if cluster.scales:
+        raise ValueError(
+            f"{what} needs all of its tasks at a time, a barrier stage, which Spark refuses while"
+            " spark.dynamicAllocation.enabled is true; set it to false for the session, and"
+            " spark.executor.instances to what is needed"
+        )
 
 
 def work(settings: Settings) -> str:
     """One task: run the worker of this rank."""
-    from pyspark import BarrierTaskContext
+    from pyspark import TaskContext
 
     from tailrace.control.worker import Worker
 
-    task = BarrierTaskContext.get()
+    task = TaskContext.get()
+    assert task is not None
     rank: int = task.partitionId()
-    Worker(settings, rank, task.getTaskInfos()[rank].address).run()
+    Worker(settings, rank, executor()).run()
     return str(rank)
+
+
+def executor() -> str:
+    """In a task: which executor it runs in, whose tasks are all forked from one process."""
+    return f"{socket.gethostname()}:{os.getppid()}"
+
+
+def checked(question: Callable[[], str]) -> Callable[[], str]:
+    """The same as something that can be called where there may be another tailrace, or none.
+
+    What it refers to is only looked for once the versions have been compared.
+    """
+    from pyspark import cloudpickle
+
+    from tailrace.control.protocol import VERSION
+
+    pickled, ours = cloudpickle.dumps(question), VERSION
+
+    def ask() -> str:
+        from pyspark import cloudpickle
+
+        from tailrace.control import protocol
+
+        theirs = getattr(protocol, "VERSION", "an older tailrace")
+        if theirs != ours:
+            raise RuntimeError(
+                f"the executors run {theirs}; the driver runs {ours}. Install the same there, or"
+                " let tailrace.ship(spark) bring it"
+            )
+        answer: str = cloudpickle.loads(pickled)()
+        return answer
+
+    return ask

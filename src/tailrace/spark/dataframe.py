@@ -10,18 +10,22 @@ from typing import Any
 from tailrace.connectors.memory import Items
 from tailrace.control.feed import Intake, Note, Say, unpack
 from tailrace.graph.model import Record
-from tailrace.runtime.source import FedReader, Reader, Reply, Source
-from tailrace.spark.rows import records_of
+from tailrace.runtime.rows import records_of
+from tailrace.runtime.source import FedReader, Reader, Reply, Source, Split
 from tailrace.transport.codec import ArrowCodec
 
 RowFunction = Callable[[dict[str, Any]], Record]
+_WHOLE = Split("")
+Position = tuple[int, tuple[tuple[int, int], ...]]
+"""A batch, and pairs of a partition and its rows that were polled."""
 
 
 @dataclass(frozen=True, eq=False)
 class DataFrameSource(Source):
     """The rows of a bounded or streaming DataFrame; see `tailrace.sources.dataframe`.
 
-    Partition p goes to instance p modulo their number, in the order of its rows.
+    Partition p belongs to split p modulo their number, in the order of its rows. There are as many
+    splits as instances at the start.
     """
 
     df: Any
@@ -30,6 +34,7 @@ class DataFrameSource(Source):
     trigger: Mapping[str, Any] | None = None
     checkpoint: str | None = None
     output_mode: str = "append"
+    rewinds = True
 
     def __post_init__(self) -> None:
         if not hasattr(self.df, "isStreaming"):
@@ -43,17 +48,19 @@ class DataFrameSource(Source):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "df": None}
 
-    def open(
-        self, index: int, parallelism: int, clock_ns: Callable[[], int], position: Any = None
-    ) -> Reader:
-        """Wait for rows. In the driver's own process (a test), collect a bounded DataFrame."""
+    def open(self, split: Split, clock_ns: Callable[[], int], position: Any = None) -> Reader:
+        """Wait for rows. In the driver's own process (a test), collect a bounded DataFrame.
+
+        A position says how many rows of each partition are in the topology: a task that runs again
+        pushes only the others.
+        """
         if self.df is None:
-            return PushedReader(self.record, clock_ns)
+            return PushedReader(self.record, clock_ns, split, position)
         if self.df.isStreaming:
             raise ValueError("a streaming DataFrame needs Spark to run it: topology.start(spark)")
         batches = self.df.toArrow().to_batches()
         records = [one for batch in batches for one in records_of(batch, self.record)]
-        return Items(records).open(index, parallelism, clock_ns)
+        return Items(records).open(split, clock_ns, position)
 
 
 @dataclass
@@ -67,15 +74,32 @@ class _Piece:
 
 
 class PushedReader(FedReader):
-    """One instance's end of the pushing. What it holds is bounded by the pushers' windows."""
+    """One split's end of the pushing. What it holds is bounded by the pushers' windows."""
 
-    def __init__(self, record: RowFunction | None, clock_ns: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        record: RowFunction | None,
+        clock_ns: Callable[[], int],
+        split: Split = _WHOLE,
+        position: Position | None = None,
+    ) -> None:
         self._record = record
         self._clock_ns = clock_ns
+        self._split = split
         self._codec = ArrowCodec()
         self._intake: Intake[Reply] = Intake()
+        self._batch, self._polled = 0, dict[int, int]()  # rows polled, by partition of the batch
+        if position is not None:
+            self._batch, polled = position
+            self._polled = dict(polled)
+            self._intake.restore(self._batch, self._polled)
         self._waiting: deque[_Piece] = deque()
         self._ended = False
+
+    def wants(self, payload: bytes | memoryview) -> bool:
+        """Whether it is about a partition of this split, or about all of them."""
+        note, _ = unpack(payload)
+        return note.say is Say.END or note.partition % self._split.of == self._split.index
 
     def receive(self, payload: bytes | memoryview, reply: Reply) -> None:
         """Take rows, or hear of a partition that begins or is done, or of the end."""
@@ -108,15 +132,26 @@ class PushedReader(FedReader):
             some = piece.rows.slice(piece.next, most - len(records))
             records += records_of(some, self._record)
             piece.next += some.num_rows
+            self._count(piece.note, some.num_rows)
             if piece.next == piece.rows.num_rows:
-                self._hand(self._waiting.popleft())
+                self._waiting.popleft()
         return records
 
-    def _hand(self, piece: _Piece) -> None:
-        note = piece.note
-        handed, pushers = self._intake.hand(note.batch, note.partition, piece.rows.num_rows)
-        for reply in pushers:
-            reply(note._replace(say=Say.HANDED, row=handed).pack())
+    def _count(self, note: Note, rows: int) -> None:
+        if note.batch > self._batch:
+            self._batch, self._polled = note.batch, {}
+        self._polled[note.partition] = self._polled.get(note.partition, 0) + rows
+
+    def position(self) -> Position:
+        """The newest batch of which rows were polled, and how many of each partition."""
+        return self._batch, tuple(self._polled.items())
+
+    def acknowledge(self, position: Position) -> None:
+        """Tell pushers how many of their rows are safe; they push a few messages beyond that."""
+        batch, polled = position
+        for partition, rows in polled:
+            for reply in self._intake.hand(batch, partition, rows):
+                reply(Note(Say.HANDED, batch, partition, rows).pack())
 
     def due_ns(self) -> int | None:
         """At once if there is something; otherwise a message wakes the worker."""

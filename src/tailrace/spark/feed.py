@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from tailrace.control.coordinator import RUNNING, Coordinator
+from tailrace.control.coordinator import Coordinator
 from tailrace.control.feed import Note, Say
+from tailrace.control.roster import RUNNING
 from tailrace.graph.model import Graph
 from tailrace.graph.wiring import Wiring
-from tailrace.runtime.source import SourceLogic
+from tailrace.runtime.reading import SourceLogic
 from tailrace.spark.cluster import cluster_of
 from tailrace.spark.dataframe import DataFrameSource
 from tailrace.spark.launch import gist
@@ -97,14 +98,20 @@ class Feed:
         hellos, placement = roster.hellos, roster.seated(self._placement)
         homes = [(instance, placement[instance]) for instance in chain.instances]
         found = tuple(Target(instance, rank, hellos[rank].address) for instance, rank in homes)
-        return Targets(found, pusher_id=len(hellos) + 1, secret=self._coordinator.secret)
+        return Targets(
+            found,
+            pusher_id=len(hellos) + 1,
+            secret=self._coordinator.secret,
+            tls=self._coordinator.tls,
+        )
 
     def _read(self, targets: Targets) -> None:
         """Push everything; returns when the DataFrame has ended."""
         source = self._source
-        pushed = source.df.mapInArrow(lambda rows: push(rows, targets), "nothing long")
+        cluster = cluster_of(source.df.sparkSession)
+        with cluster.python():
+            pushed = source.df.mapInArrow(lambda rows: push(rows, targets), "nothing long")
         if not source.df.isStreaming:
-            cluster = cluster_of(source.df.sparkSession)
             cluster.name(self._group, f"tailrace: feeds {self._name!r}")
             pushed.write.format("noop").mode("overwrite").save()
             return

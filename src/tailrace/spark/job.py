@@ -10,32 +10,41 @@ import weakref
 from collections import deque
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from pyspark import cloudpickle
 
-from tailrace.control.coordinator import FAILED, Coordinator
-from tailrace.control.monitor import TrafficTable, traffic_of
-from tailrace.control.progress import Summary, summarise
+from tailrace.control.coordinator import Coordinator
+from tailrace.control.progress.summary import Summary, summarise
+from tailrace.control.progress.traffic import TrafficTable, traffic_of
 from tailrace.control.protocol import Settings
+from tailrace.control.roster import FAILED
 from tailrace.control.seating import home
+from tailrace.control.waiting import policy_of
 from tailrace.graph.expand import Chain
-from tailrace.graph.explain import explain
 from tailrace.graph.model import Graph
-from tailrace.graph.validate import whole_number
 from tailrace.graph.wiring import Wiring, wire
-from tailrace.plan.machine import Machine, Place
+from tailrace.plan.model.loads import ExternalRate
+from tailrace.plan.model.machine import Machine, Place
+from tailrace.plan.model.profile import Profile
 from tailrace.plan.plan import Plan, apply
-from tailrace.plan.profile import Profile
-from tailrace.plan.schedulers import scheduler as scheduler_named
-from tailrace.plan.spread import spread_out
-from tailrace.planning import BLIND, Planned, machine_of, plan_of, planned
-from tailrace.replanning import Replan, present_plan, replanned
+from tailrace.plan.schedulers.by_name import scheduler as scheduler_named
+from tailrace.plan.schedulers.for_rate import check_rate
+from tailrace.plan.schedulers.spread import spread_out
+from tailrace.plan.show.placement import who_runs_where
+from tailrace.planner.planning import BLIND, Planned, machine_of, plan_of, planned
+from tailrace.planner.replanning import Replan, present_plan, replanned
 from tailrace.runtime.core import DEFAULT_LIMITS, Limits
-from tailrace.spark.cluster import Cluster, cluster_of
+from tailrace.runtime.source import with_job
+from tailrace.spark.cluster import Cluster, check_barrier, cluster_of
 from tailrace.spark.feed import Feed, dataframes
 from tailrace.spark.launch import check_sinks, run_workers
+from tailrace.spark.ship import ship as bring
+from tailrace.spark.slots import count_workers
 from tailrace.spark.survey import survey
+from tailrace.spark.wire import OPEN, Wire, wire_of
+from tailrace.transport.listener import Ports
 
 _RECENT = 100
 NODES = ("memory", "executor", "worker")
@@ -61,6 +70,9 @@ class Job:
         node: str = "memory",
         plan: Plan | None = None,
         made: Planned | None = None,
+        wire: Wire = OPEN,
+        *,
+        replaced: bool = False,
     ) -> None:
         self.id = str(uuid.uuid4())
         self.name = wiring.graph.name
@@ -73,12 +85,22 @@ class Job:
         self._over = threading.Event()
         self._feeds: list[Feed] = []
         wanted = tuple(place.node for place in plan.places) if plan else ()
-        self._coordinator = Coordinator(workers, coordinator_host, self._stop_feeds, wanted, node)
+        self._recent: deque[Summary] = deque(maxlen=_RECENT)
+        self._coordinator = Coordinator(
+            workers,
+            coordinator_host,
+            self._stop_feeds,
+            wanted,
+            node,
+            replaced=replaced,
+            on_reports=self._note_progress,
+            tls=wire.tls,
+            ports=wire.ports,
+        )
         self._feeds = [
             Feed(name, source, f"{self.id}-{number}", self._coordinator, wiring, placement)
             for number, (name, source) in enumerate(dataframes(wiring.graph))
         ]
-        self._recent: deque[Summary] = deque(maxlen=_RECENT)
         _running.add(self)
 
     @property
@@ -104,15 +126,16 @@ class Job:
     @property
     def last_progress(self) -> Summary:
         """What the job has done so far, as its workers last told (about every half second)."""
-        summary = summarise(self._coordinator.roster, self._wiring)
-        if not self._recent or self._recent[-1].at_ns != summary.at_ns:
-            self._recent.append(summary)
-        return summary
+        coordinator = self._coordinator
+        return summarise(coordinator.roster, self._wiring, coordinator.clock.clock_ns())
 
     @property
     def recent_progress(self) -> list[Summary]:
-        """The last results of `last_progress`, oldest first."""
+        """What workers have told before, oldest first: the last hundred, about two a second."""
         return list(self._recent)
+
+    def _note_progress(self) -> None:
+        self._recent.append(self.last_progress)
 
     @property
     def workers(self) -> list[dict[str, Any]]:
@@ -159,7 +182,8 @@ class Job:
     def explain(self) -> str:
         """What runs where, as text; with the ways between workers once they have met."""
         roster = self._coordinator.roster
-        return explain(self._wiring, self.placement, roster.workers, roster.ways)
+        text = who_runs_where(self._wiring, self.placement, roster.workers, roster.ways)
+        return "\n".join(filter(None, (text, self.last_progress.clocks)))
 
     def exception(self) -> JobFailedError | None:
         """Why it failed; None while it has not."""
@@ -220,24 +244,42 @@ def start(
     profile: Profile | Path | str | None = None,
     machine: Machine | Path | str | None = None,
     keep: Collection[str] = (),
+    rate: ExternalRate = None,
     limits: Limits = DEFAULT_LIMITS,
     node: str = "memory",
     ring_bytes: int = 8 << 20,
+    ship: Sequence[str | ModuleType] | None = None,
+    progress_s: float = Settings.progress_s,
+    waiting: str = Settings.waiting,
+    tls: bool | None = None,
+    ports: Ports | None = None,
 ) -> Job:
     """Start a graph on Spark; see `Topology.start`."""
+    policy_of(waiting)
     if node not in NODES:
         raise ValueError(f"node is {node!r}; it must be one of {NODES}")
     given = {"placement": placement, "scheduler": scheduler, "plan": plan}
     ways = [name for name, value in given.items() if value is not None]
     if len(ways) > 1:
         raise ValueError(f"{' and '.join(ways)} were given; one says who runs where")
+    if rate is not None and (placement is not None or plan is not None):
+        raise ValueError(
+            f"rate and {'placement' if placement is not None else 'plan'} were given; a rate says"
+            " what a scheduler should plan for"
+        )
+    if rate is not None:
+        check_rate(rate)
+        scheduler = scheduler or "auto"
     check_sinks(graph)
     cluster = cluster_of(spark)
+    if ship is not None:
+        bring(spark, ship)
+    secured = wire_of(cluster, tls, ports)
     fed = [name for name, _ in dataframes(graph)]
     made: Planned | None = None
     if scheduler is not None:
-        made = _planned(cluster, graph, scheduler, workers, fed, profile, machine, keep, node)
-        plan = made.plan
+        made = _planned(cluster, graph, scheduler, workers, fed, profile, machine, keep, node, rate)
+        plan, workers = made.plan, None  # with a rate there may be fewer
     if plan is not None:
         plan = plan_of(plan, graph, workers)
         graph = apply(plan, graph)
@@ -254,8 +296,18 @@ def start(
         placement = spread_out(wiring, workers)
     if max(placement) >= workers:
         raise ValueError(f"the placement names worker {max(placement)}; there are {workers}")
-    shipped = cloudpickle.dumps((graph, placement, limits))
-    job = Job(wiring, placement, workers, cluster.host(), node, plan, made)
+    job = Job(
+        wiring,
+        placement,
+        workers,
+        cluster.host(),
+        node,
+        plan,
+        made,
+        secured,
+        replaced=cluster.scales,
+    )
+    shipped = cloudpickle.dumps((with_job(graph, job.id), placement, limits))
     coordinator = job._coordinator
     settings = Settings(
         workers=workers,
@@ -264,7 +316,10 @@ def start(
         job=shipped,
         ring_bytes=ring_bytes,
         node=node,
+        progress_s=progress_s,
+        waiting=waiting,
         cores=plan.core_of if plan else (),
+        ports=secured.ports,
     )
     try:
         run_workers(cluster, settings, job.id, graph.name, coordinator, job._over.set)
@@ -287,19 +342,22 @@ def _planned(
     machine: Machine | Path | str | None,
     keep: Collection[str],
     node: str,
+    rate: ExternalRate,
 ) -> Planned:
     """The scheduler's plan for this cluster: for all slots that have a core, unless told."""
-    if fed and profile is None and scheduler not in BLIND:
+    costs = rate is not None or scheduler not in BLIND
+    if fed and profile is None and costs:
         raise ValueError(
             f"the DataFrame of {fed[0]!r} cannot be read beforehand to measure what operators cost;"
-            " give profile=, a tailrace.plan.profile.Profile or its file"
+            " give profile=, a tailrace.plan.model.profile.Profile or its file"
         )
     scheduler_named(scheduler)
     if workers is not None:  # what cannot be is refused before anything is measured
         count_workers(cluster, wire(graph), workers, fed)
-    hardware = machine_of(machine, costs=scheduler not in BLIND)
+    hardware = machine_of(machine, costs=costs)
     where: int | tuple[Place, ...]
     if machine is None and not cluster.is_local:
+        check_barrier(cluster, f"scheduler={scheduler!r} without machine=")
         slots = workers or max(1, cluster.slots(1) - bool(fed))
         hardware, where = survey(cluster, slots, node, hardware)
     elif workers is None:
@@ -307,31 +365,4 @@ def _planned(
         where = max(1, min(most, hardware.cores))
     else:
         where = workers
-    return planned(graph, where, scheduler, profile=profile, machine=hardware, keep=keep)
-
-
-def count_workers(
-    cluster: Cluster, wiring: Wiring, wanted: int | None, fed: Sequence[str] = ()
-) -> int:
-    """How many workers there will be: as many as wanted, or as are of use. Raises if it cannot be.
-
-    They keep their task slots. The DataFrames of the sources `fed` need one to be read at all.
-    """
-    if wanted is not None and whole_number(wanted) is None:
-        raise TypeError(f"workers is {wanted!r}; it must be a whole number")
-    if wanted is not None and wanted < 1:
-        raise ValueError(f"workers is {wanted}; it must be at least 1")
-    slots = cluster.slots((wanted or wiring.instances) + bool(fed))
-    workers = max(1, min(slots - bool(fed), wiring.instances)) if wanted is None else wanted
-    if workers > slots:
-        raise ValueError(
-            f"{workers} workers were asked for; this Spark has {slots} task slots. Ask for fewer,"
-            f" or start Spark with more (locally: local[{workers}])"
-        )
-    if fed and workers == slots:
-        raise ValueError(
-            f"{workers} workers were asked for; this Spark has {slots} task slots, and the"
-            f" DataFrame of {fed[0]!r} needs one of them to be read. Ask for fewer workers,"
-            f" or start Spark with more slots (locally: local[{workers + 1}])"
-        )
-    return workers
+    return planned(graph, where, scheduler, profile=profile, machine=hardware, keep=keep, rate=rate)

@@ -1,16 +1,18 @@
-"""Workers as Spark barrier tasks."""
+"""Workers as Spark tasks: submitted, watched until they run, ended."""
 
 from __future__ import annotations
 
 import logging
 import re
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 
 from tailrace.connectors.memory import Collect
-from tailrace.control.coordinator import FAILED, Coordinator
+from tailrace.control.coordinator import Coordinator
 from tailrace.control.protocol import Settings
+from tailrace.control.roster import FAILED
 from tailrace.graph.model import Graph
 from tailrace.runtime.source import SinkLogic
 from tailrace.spark.cluster import Cluster, work
@@ -21,6 +23,10 @@ _SOON_S = 10.0
 _GRACE_S = 5.0
 """How long Spark's tasks may take to end."""
 _AGAIN_S = 0.2
+_LOOK_S = 0.5
+"""How often to ask whether there still is a Spark."""
+_SAYS_WHY_S = 2.0
+"""How long a Spark that has stopped may take to say why."""
 
 
 def run_workers(
@@ -52,33 +58,81 @@ def run_workers(
     tasks.start()
 
     def cancel() -> None:
-        while tasks.is_alive():  # what is not yet submitted cannot be cancelled
+        # What is not yet submitted cannot be cancelled; in a Spark that has been stopped it may
+        # stay so for ever.
+        while tasks.is_alive() and not cluster.stopped:
             cluster.cancel(group)
             tasks.join(_AGAIN_S)
 
+    def has_stopped() -> None:
+        """Of a job that was submitted while Spark stopped, Spark may never say anything."""
+        if cluster.stopped:
+            tasks.join(_SAYS_WHY_S)
+            coordinator.fail("the Spark session has been stopped")
+
     def watch() -> None:
-        if not coordinator.started.wait(_SOON_S):
-            missing = settings.workers - len(coordinator.roster.hellos)
-            if missing:
-                _LOG.warning(
-                    "%d of %d workers of %r have not started after %g s: other jobs may hold"
-                    " Spark's task slots. It starts when they end; or stop one, or start Spark"
-                    " with more slots",
-                    missing,
-                    settings.workers,
-                    description,
-                    _SOON_S,
-                )
-        coordinator.join()
-        roster = coordinator.roster
-        if roster.phase != FAILED and len(roster.hellos) == settings.workers:
-            tasks.join(_GRACE_S)
-        if tasks.is_alive():
-            threading.Thread(target=cancel, name="tailrace-cancel", daemon=True).start()
-            tasks.join(_GRACE_S)
-        on_end()
+        try:
+            _gather(cluster, settings.workers, description, coordinator, has_stopped)
+            while not coordinator.join(_LOOK_S):
+                has_stopped()
+            roster = coordinator.roster
+            cluster.forget(sorted(roster.silent))
+            if roster.phase != FAILED and len(roster.hellos) == settings.workers:
+                tasks.join(_GRACE_S)
+            if tasks.is_alive():
+                threading.Thread(target=cancel, name="tailrace-cancel", daemon=True).start()
+                tasks.join(_GRACE_S)
+        finally:
+            on_end()
 
     threading.Thread(target=watch, name="tailrace-watch", daemon=True).start()
+
+
+def _gather(
+    cluster: Cluster,
+    workers: int,
+    description: str,
+    coordinator: Coordinator,
+    look: Callable[[], None],
+) -> None:
+    """Wait until the workers run or never will, looking around; say so if they take long."""
+    begun_s = time.monotonic()
+    soon_s = _SOON_S * (3 if cluster.scales else 1)  # which has to bring up executors
+    warned = False
+    while not coordinator.started.wait(min(_LOOK_S, soon_s)):
+        look()
+        missing = workers - len(coordinator.roster.hellos)
+        if missing and not warned and time.monotonic() - begun_s > soon_s:
+            warned = True
+            _LOG.warning(
+                "%d of %d workers of %r have not started after %g s: %s",
+                missing,
+                workers,
+                description,
+                soon_s,
+                why_missing(cluster.scales, cluster.silent_hosts()),
+            )
+
+
+def why_missing(scales: bool, silent_hosts: list[str]) -> str:
+    """What workers that do not start may wait for, and what to do."""
+    if silent_hosts:
+        return (
+            f"Spark still counts the executors on {', '.join(silent_hosts)}, which do not answer."
+            " Stop the job and start it again: it then runs on what is left. By itself Spark gives"
+            " them up after spark.network.timeout (120s unless set); with"
+            " spark.executor.heartbeatInterval=2s and spark.network.timeout=10s it is soon"
+        )
+    if scales:
+        return (
+            "Spark has not brought up executors for them. It goes on trying; if the cluster has no"
+            " more to give (spark.dynamicAllocation.maxExecutors, a queue's limit), stop the job"
+            " and start it with fewer workers"
+        )
+    return (
+        "other jobs may hold Spark's task slots. It starts when they end; or stop one, or start"
+        " Spark with more slots"
+    )
 
 
 def check_sinks(graph: Graph) -> None:
@@ -100,5 +154,8 @@ def gist(error: BaseException) -> str:
     python = [line for line in found if not line.startswith(("org.", "java.", "py4j."))]
     line = (python or found or text.splitlines() or [repr(error)])[0]
     if "No module named 'tailrace'" in line:
-        line += " (on the executors; install it there, or let PYSPARK_PYTHON name a Python with it)"
+        line += (
+            " (on the executors; tailrace.ship(spark) brings it there, or install it, or let"
+            " PYSPARK_PYTHON name a Python with it)"
+        )
     return line

@@ -10,17 +10,15 @@ import pyarrow as pa
 
 from tailrace.graph.model import Record
 from tailrace.runtime.instance import Context
-from tailrace.runtime.source import Reader, Source
-from tailrace.runtime.step import Step
-from tailrace.spark.rows import records_of, to_rows
+from tailrace.runtime.rows import records_of, to_batch
+from tailrace.runtime.source import Reader, Source, Split
+from tailrace.runtime.step import Step, in_batches
 
 INSTANCE = "tailrace_instance"
 """The last column of the rows on their way in: which instance of the source they are for."""
 
 _AHEAD_ROWS = 50_000
 """Rows kept for instances that are slower than others of the same worker, at most a batch more."""
-_WAIT_NS = 1_000_000
-"""Then an instance looks again whether slower ones have taken their rows."""
 _BATCH_ROWS = 8192
 _BATCH_BYTES = 4 << 20
 
@@ -44,14 +42,15 @@ class Partition(Source):
         """Wait for the first rows: Spark may have to sort all of them before there are any."""
         self._first = [batch for batch in [next(self._batches, None)] if batch is not None]
 
-    def open(
-        self, index: int, parallelism: int, clock_ns: Callable[[], int], position: Any = None
-    ) -> Reader:
-        """The rows for one instance."""
-        return _PartitionReader(self, index, clock_ns)
+    def open(self, split: Split, clock_ns: Callable[[], int], position: Any = None) -> Reader:
+        """The rows for one instance of as many as there are splits."""
+        return _PartitionReader(self, split.index)
 
     def take(self, index: int, most: int) -> list[Record] | None:
-        """Up to `most` records of an instance; none if others have to take theirs first."""
+        """Up to `most` records of an instance; none if others have to take theirs first.
+
+        In a list of their own, which is the caller's.
+        """
         queue = self._queues[index]
         while not queue and not self._ended:
             if sum(map(len, self._queues.values())) >= _AHEAD_ROWS:
@@ -80,19 +79,12 @@ class Partition(Source):
 
 
 class _PartitionReader(Reader):
-    def __init__(self, partition: Partition, index: int, clock_ns: Callable[[], int]) -> None:
+    def __init__(self, partition: Partition, index: int) -> None:
         self._partition = partition
         self._index = index
-        self._clock_ns = clock_ns
-        self._due_ns = 0
 
     def poll(self, most: int) -> list[Record] | None:
-        records = self._partition.take(self._index, most)
-        self._due_ns = self._clock_ns() + _WAIT_NS if records == [] else 0
-        return records
-
-    def due_ns(self) -> int:
-        return self._due_ns
+        return self._partition.take(self._index, most)
 
 
 class Results:
@@ -105,7 +97,7 @@ class Results:
 
     def start(self, context: Context) -> Step:
         """Make the step of one instance."""
-        return _ResultsStep(self, context)
+        return _ResultsStep(self)
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Keep rows until they are taken."""
@@ -127,17 +119,11 @@ class Results:
 
 
 class _ResultsStep(Step):
-    def __init__(self, results: Results, context: Context) -> None:
+    def __init__(self, results: Results) -> None:
         self._results = results
-        self._context = context
 
     def process(self, records: Iterator[Record], port: int) -> None:
-        batch = list(records)
-        try:
-            self._results.add(to_rows(batch, self._results.schema))
-        except Exception:
-            for record in batch:  # find out which it was; the others have done nothing wrong
-                try:
-                    self._results.add(to_rows([record], self._results.schema))
-                except Exception as error:
-                    self._context.fail(record, error)
+        in_batches(records, self._take)
+
+    def _take(self, records: list[Record]) -> None:
+        self._results.add(to_batch(records, self._results.schema))

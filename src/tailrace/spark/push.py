@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from tailrace.control.feed import ALL, KIND_FEED, Note, Say, unpack
 from tailrace.transport.codec import ArrowCodec
 from tailrace.transport.frame import Buffer
+from tailrace.transport.identity import pin_in
 from tailrace.transport.tcp import Address, Refusals, TcpConfig, TcpConnection
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ MESSAGE_ROWS = 2048
 MESSAGE_BYTES = 1 << 20
 WINDOW_MESSAGES = 4
 """Messages of a partition whose rows are not in the topology yet; then the pusher waits."""
-_HANDSHAKE_MS = 600_000
+_DIAL_MS = 600_000
 """A worker inside a slow operator answers nobody meanwhile."""
 _SILENCE_S = 120
 """Longer than workers wait for each other: rows that a slow operator's worker leaves unread fill
@@ -44,6 +45,7 @@ class Targets:
     instances: tuple[Target, ...]
     pusher_id: int
     secret: bytes = field(repr=False)
+    tls: bool = False
 
 
 class Line:
@@ -54,9 +56,15 @@ class Line:
     """
 
     def __init__(self, targets: Targets, target: Target) -> None:
-        config = TcpConfig(targets.pusher_id, targets.secret, handshake_ms=_HANDSHAKE_MS)
+        config = TcpConfig(targets.pusher_id, targets.secret, dial_ms=_DIAL_MS)
         self._target = target
-        self._connection = TcpConnection.connect(config, target.address, target.worker, Refusals())
+        self._connection = TcpConnection.connect(
+            config,
+            target.address,
+            target.worker,
+            Refusals(),
+            pin=pin_in(targets.secret) if targets.tls else None,
+        )
         self._connection.notice_silence(_SILENCE_S)
         self._heard: deque[Note] = deque()
 

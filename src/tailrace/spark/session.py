@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import shutil
 import signal
@@ -11,6 +10,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from tailrace.control.cores import whole_cores
 from tailrace.spark import archive
 from tailrace.spark.cluster import cluster_of
 
@@ -20,12 +20,12 @@ QUICK_JVM = f'-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "-Dlog4j2.configurationFi
 
 
 def local_spark(slots: int | None = None) -> Any:
-    """A SparkSession on this machine with so many task slots (default: one per core).
+    """A SparkSession on this machine with so many task slots (default: one per usable core).
 
     Returns the active session if there is one. Starts in a quarter of the time of Spark's default:
     no web UI, the quick compiler only, no parallel garbage collection, workers forked from a
-    process that has everything imported (`tailrace.spark.daemon`), and from the second time on the
-    JVM's classes from a file in the user's cache folder (`tailrace.spark.archive`).
+    process that has everything imported (`tailrace.spark.daemon`), and, once `tailrace warm-up` has
+    been called, the JVM's classes from a file in the user's cache folder.
     """
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         raise RuntimeError(
@@ -37,10 +37,7 @@ def local_spark(slots: int | None = None) -> Any:
         return new_session(slots, "")
     path = local_archive()
     found = None if path is None else archive.use(path)
-    session = new_session(slots, found or "")
-    if path is not None and found is None:
-        atexit.register(archive.make_later, path)
-    return session
+    return new_session(slots, found or "")
 
 
 def find_spark(master: str | None = None, slots: int | None = None) -> Any:
@@ -82,7 +79,7 @@ def new_session(slots: int | None, jvm_options: str) -> Any:
     # Executors that may not write bytecode compile everything they import, every time.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     builder = (
-        SparkSession.builder.master(f"local[{slots or os.cpu_count()}]")
+        SparkSession.builder.master(f"local[{slots or whole_cores()}]")
         .appName("tailrace")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")

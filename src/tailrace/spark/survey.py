@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tailrace.measure.detect import detect
-from tailrace.plan.machine import Machine, Node, Place, machine_from_json, machine_to_json
+from tailrace.plan.model.machine import Machine, Node, Place, machine_from_json, machine_to_json
+from tailrace.planner.detect import detect
 from tailrace.spark.cluster import Cluster
 
 

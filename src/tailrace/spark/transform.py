@@ -20,14 +20,18 @@ from tailrace.control.protocol import Settings
 from tailrace.control.worker import Worker
 from tailrace.graph.history import cut, ends, with_logic
 from tailrace.graph.model import Graph, Record
-from tailrace.graph.validate import check_ships, validate
+from tailrace.graph.validate import validate
 from tailrace.graph.wiring import wire
-from tailrace.plan.spread import spread_out
+from tailrace.plan.schedulers.spread import spread_out
 from tailrace.runtime.core import DEFAULT_LIMITS, Limits
-from tailrace.runtime.source import SourceLogic
-from tailrace.spark.cluster import cluster_of
-from tailrace.spark.job import count_workers
+from tailrace.runtime.reading import SourceLogic
+from tailrace.spark.cluster import check_barrier, cluster_of
+from tailrace.spark.late import accumulator, late_in, tell
 from tailrace.spark.launch import check_sinks
+from tailrace.spark.ordering import time_columns
+from tailrace.spark.shippable import check_ships
+from tailrace.spark.slots import count_workers
+from tailrace.spark.wire import Wire, wire_of
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,9 @@ class _Shipped:
     sink: str
     schema: Any
     record: Callable[[dict[str, Any]], Record] | None
+    wire: Wire
+    late: Any
+    """An accumulator, or None."""
 
 
 def transform(
@@ -54,7 +61,7 @@ def transform(
     sink: str | None = None,
     record: Callable[[dict[str, Any]], Record] | None = None,
     partition_by: str | Sequence[str] = (),
-    order_by: str | Sequence[str] = (),
+    order_by: str | Sequence[str] | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Any:
     """Put a graph into a DataFrame's plan; see `Topology.transform`."""
@@ -69,8 +76,14 @@ def transform(
     check_ships("the record function", record)
     wiring = wire(graph)
     spark = df.sparkSession
-    workers = count_workers(cluster_of(spark), wiring, workers)
+    cluster = cluster_of(spark)
+    check_barrier(cluster, "transform")
+    workers = count_workers(cluster, wiring, workers)
+    if order_by is None:
+        order_by = [f"`{name}`" for name in time_columns(graph, source, df.columns, record)]
     placement = spread_out(wiring, workers)
+    with cluster.python():  # even for no row at all Spark starts one
+        columns = spark.createDataFrame([], schema).toArrow().schema
     shipped = _Shipped(
         workers,
         cloudpickle.dumps(graph),
@@ -78,8 +91,10 @@ def transform(
         limits,
         source,
         sink,
-        spark.createDataFrame([], schema).toArrow().schema,
+        columns,
         record,
+        wire_of(cluster),
+        accumulator(spark),
     )
     copies = graph.operator(source).parallelism
     home = next(chain for chain in wiring.chains if source in chain.operators)
@@ -97,7 +112,8 @@ def transform(
     fed = fed.repartitionById(workers, homes[sql.col(INSTANCE)])
     if order:
         fed = fed.sortWithinPartitions(*order)
-    result = fed.mapInArrow(lambda batches: _work(shipped, batches), schema, barrier=True)
+    with cluster.python():
+        result = fed.mapInArrow(lambda batches: _work(shipped, batches), schema, barrier=True)
     # A barrier stage runs whole or not at all. Behind a shuffle Spark may take what it likes of
     # the result: a limit, a few rows to show, one partition after the other.
     return result.repartition(workers)
@@ -117,7 +133,8 @@ def _work(shipped: _Shipped, batches: Iterator[Any]) -> Iterator[Any]:
     coordinator = None
     if rank == 0:
         host = socket.gethostbyname(infos[0].address.rpartition(":")[0])
-        coordinator = Coordinator(shipped.workers, host, lambda: None)
+        tls, ports = shipped.wire.tls, shipped.wire.ports
+        coordinator = Coordinator(shipped.workers, host, lambda: None, tls=tls, ports=ports)
     try:
         invitation = ""
         if coordinator is not None:
@@ -131,12 +148,19 @@ def _work(shipped: _Shipped, batches: Iterator[Any]) -> Iterator[Any]:
         results = Results(shipped.schema)
         logics = {shipped.source: SourceLogic(partition), shipped.sink: results}
         job = (with_logic(graph, logics), shipped.placement, shipped.limits)
-        settings = Settings(shipped.workers, (host, port), bytes.fromhex(secret), b"")
+        settings = Settings(
+            shipped.workers, (host, port), bytes.fromhex(secret), b"", ports=shipped.wire.ports
+        )
         worker = Worker(settings, rank, infos[rank].address, job)
         with closing(worker.turns()) as turns:
             for _ in turns:
                 if results.plenty:
                     yield from results.take()
+        late = late_in(worker.core.instances) if worker.core is not None else {}
+        if late and not worker.error:
+            tell(late)
+            if shipped.late is not None:
+                shipped.late.add(late)
         if worker.error:
             # Also where nothing went wrong: the stage is over when all of its tasks have raised.
             raise RuntimeError(worker.error)

@@ -12,7 +12,8 @@ HMAC-SHA256 over the speaker's role and both hellos, so that it is worth nothing
 (reflection), towards another worker, or a second time (replay).
 
 The challenge authenticates the two ends when the connection is made. It does not protect what
-follows from somebody on the path: that is what TLS is for.
+follows from somebody on the path: that is what TLS is for. Guests (Spark tasks that feed a source)
+know a secret of their own, which is not enough to pass for a worker.
 """
 
 from __future__ import annotations
@@ -67,13 +68,24 @@ class Handshake:
     """
 
     def __init__(
-        self, role: Role, secret: bytes, own_id: int, *, nonce: bytes, peer_id: int | None = None
+        self,
+        role: Role,
+        secret: bytes,
+        own_id: int,
+        *,
+        nonce: bytes,
+        peer_id: int | None = None,
+        guest: tuple[int, bytes] | None = None,
     ) -> None:
-        """The dialer says whom it wants (`peer_id`); the acceptor learns it, or insists on it."""
-        if len(secret) < MIN_SECRET_BYTES:
-            raise ValueError(
-                f"the secret has {len(secret)} bytes; it needs at least {MIN_SECRET_BYTES}"
-            )
+        """The dialer says whom it wants (`peer_id`); the acceptor learns it, or insists on it.
+
+        Who comes by the id of the `guest` has to know the guests' secret instead.
+        """
+        for known in (secret, guest[1] if guest else secret):
+            if len(known) < MIN_SECRET_BYTES:
+                raise ValueError(
+                    f"the secret has {len(known)} bytes; it needs at least {MIN_SECRET_BYTES}"
+                )
         if len(nonce) != NONCE_BYTES:
             raise ValueError(f"the nonce has {len(nonce)} bytes; it must have {NONCE_BYTES}")
         if role is Role.DIALER and peer_id is None:
@@ -84,6 +96,7 @@ class Handshake:
         self._role = role
         self._peer_role = Role.ACCEPTOR if role is Role.DIALER else Role.DIALER
         self._secret = secret
+        self._guest = guest
         self._own_id = own_id
         self._peer_id = peer_id
         self._nonce = nonce
@@ -157,6 +170,8 @@ class Handshake:
         if self._role is Role.DIALER:
             return b""
         self._peer_id = speaker_id
+        if self._guest is not None and speaker_id == self._guest[0]:
+            self._secret = self._guest[1]
         self._own_hello = self._hello_to(speaker_id)
         return self._own_hello + self._proof_of(self._role)
 

@@ -1,7 +1,6 @@
 """Codecs: a jumbo of records to buffers and back.
 
-A codec is chosen by the sender and named in the message by its kind, so that a receiver picks the
-decoder by the number. Encoding returns the buffers to write one after the other; nothing is
+Encoding returns the buffers to write one after the other; nothing is
 joined before the transport's own copy. Decoded records may be views on the payload: they keep it
 alive, and it must not change while they live.
 
@@ -12,44 +11,17 @@ from __future__ import annotations
 
 import pickle
 import struct
-from collections.abc import Iterable
-from typing import Any, Protocol
-
-import msgspec
+from typing import Any
 
 from tailrace.transport.frame import Buffer
 
-# Kinds 0 (raw bytes) and 1 (a batch of inner lengths) belong to the ring.
-KIND_PICKLE = 2
-KIND_MSGSPEC = 3
-KIND_ARROW = 4
-
 ALIGNMENT_BYTES = 64
+_LARGE_BYTES = 4096
+"""What travels out of band keeps the whole message alive for as long as it lives."""
 
 
 class CodecError(ValueError):
     """Records that cannot be encoded, or a payload that cannot be decoded."""
-
-
-class Codec(Protocol):
-    """How a list of records becomes bytes and a list of equal records again."""
-
-    @property
-    def kind(self) -> int:
-        """The number that names this codec in a message header; 2 to 15."""
-        ...
-
-    def encode(self, records: list[Any]) -> list[Buffer]:
-        """Return the payload as buffers to be written one after the other.
-
-        The buffers may be the records' own memory: do not change the records until written.
-        Raises CodecError.
-        """
-        ...
-
-    def decode(self, payload: bytes | memoryview) -> list[Any]:
-        """Return the records. Raises CodecError when the payload is malformed."""
-        ...
 
 
 class PickleCodec:
@@ -62,8 +34,6 @@ class PickleCodec:
     Not re-entrant: a record's own pickling must not call the codec that pickles it.
     """
 
-    kind = KIND_PICKLE
-
     # Payload with out-of-band buffers: tag, count, size of the pickle, size of each buffer; then
     # the pickle; then the buffers, each after padding. A plain pickle starts with another byte.
     _TAG = int.from_bytes(b"OOB5", "little")
@@ -73,7 +43,13 @@ class PickleCodec:
     def __init__(self) -> None:
         # One list for all calls: a list and its bound append per call cost 80 ns.
         self._out_of_band: list[pickle.PickleBuffer] = []
-        self._collect = self._out_of_band.append
+
+    def _collect(self, buffer: pickle.PickleBuffer) -> bool:
+        """Take large buffers out of band; True leaves a small one in the pickle."""
+        if buffer.raw().nbytes < _LARGE_BYTES:
+            return True
+        self._out_of_band.append(buffer)
+        return False
 
     def encode(self, records: list[Any]) -> list[Buffer]:
         """Return one bytes object, or several buffers when some travel out of band."""
@@ -87,6 +63,10 @@ class PickleCodec:
         finally:
             if self._out_of_band:
                 self._out_of_band.clear()
+
+    def makes_views(self, payload: bytes | memoryview) -> bool:
+        """Whether records decoded from it would be views on it."""
+        return len(payload) > 0 and payload[0] != self._PICKLE_START
 
     def decode(self, payload: bytes | memoryview) -> list[Any]:
         """Return the records; views in them keep the payload alive."""
@@ -135,34 +115,6 @@ class PickleCodec:
         return pickled, buffers
 
 
-class MsgspecCodec:
-    """Records of one type, by msgspec's MessagePack: smaller and faster than pickle.
-
-    The type is anything msgspec knows: a Struct, dataclass, NamedTuple, ``tuple[int, str]`` ...
-    Decoding checks every record against it; encoding does not.
-    """
-
-    kind = KIND_MSGSPEC
-
-    def __init__(self, record_type: Any) -> None:
-        self._encode = msgspec.msgpack.Encoder().encode
-        self._decode = msgspec.msgpack.Decoder(list[record_type]).decode
-
-    def encode(self, records: list[Any]) -> list[Buffer]:
-        """Return one bytes object."""
-        try:
-            return [self._encode(records)]
-        except Exception as error:
-            raise CodecError(f"cannot encode {len(records)} records: {error!r}") from error
-
-    def decode(self, payload: bytes | memoryview) -> list[Any]:
-        """Return records of the given type; they hold nothing of the payload."""
-        try:
-            return self._decode(payload)
-        except Exception as error:
-            raise CodecError(f"no such records in {len(payload)} bytes: {error!r}") from error
-
-
 class ArrowCodec:
     """Arrow record batches of one schema, as an Arrow IPC stream.
 
@@ -170,8 +122,6 @@ class ArrowCodec:
     reference the payload. Columns are aligned to 8 bytes from the payload's start, as the stream
     format has it. An empty list is an empty payload.
     """
-
-    kind = KIND_ARROW
 
     def __init__(self) -> None:
         # Here and not above: it takes 0.2 s, which workers without columns need not pay.
@@ -222,25 +172,3 @@ class _PieceSink:
 
     def close(self) -> None:
         pass
-
-
-class Decoders:
-    """The codecs a receiver understands, by kind.
-
-    >>> codec = PickleCodec()
-    >>> Decoders([codec]).decode(codec.kind, codec.encode(["a", 1])[0])
-    ['a', 1]
-    """
-
-    def __init__(self, codecs: Iterable[Codec]) -> None:
-        self._by_kind: dict[int, Codec] = {}
-        for codec in codecs:
-            if self._by_kind.setdefault(codec.kind, codec) is not codec:
-                raise ValueError(f"two codecs of kind {codec.kind}")
-
-    def decode(self, kind: int, payload: bytes | memoryview) -> list[Any]:
-        """Decode by the codec of that kind. Raises CodecError, also when there is none."""
-        codec = self._by_kind.get(kind)
-        if codec is None:
-            raise CodecError(f"no codec of kind {kind}; there are {sorted(self._by_kind)}")
-        return codec.decode(payload)

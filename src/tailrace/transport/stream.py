@@ -1,19 +1,22 @@
 """The byte stream beneath a connection: a non-blocking socket, bare or under TLS.
 
-Both have the same face. `receive` takes one bounded read from the socket; `transmit` takes buffers
-from the front of a queue until the queue is empty or the socket takes no more. Neither ever
-blocks; both raise OSError (`ssl.SSLError` included) when the connection is lost.
+Both have the same face. `receive` puts what has arrived straight where it belongs; `transmit`
+takes buffers from the front of a queue until the queue is empty or the socket takes no more.
+Neither ever blocks; both raise OSError (`ssl.SSLError` included) when the connection is lost.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import socket
 import ssl
 from collections import deque
+from collections.abc import Sequence
 from itertools import islice
-from typing import Protocol
+from typing import Protocol, cast
 
+from tailrace.transport.auth import HandshakeError
 from tailrace.transport.frame import Buffer
 
 MAX_IOVECS = 512  # Linux takes 1024
@@ -30,12 +33,21 @@ class Stream(Protocol):
         ...
 
     @property
+    def holds(self) -> bool:
+        """Whether bytes may be here that the socket does not show any more."""
+        ...
+
+    @property
     def unsent_bytes(self) -> int:
         """Bytes taken from the queue, or of the stream's own, that the socket has not taken."""
         ...
 
-    def receive(self, max_bytes: int) -> bytes | None:
-        """Return what has arrived; None when nothing has, b"" when the peer has closed."""
+    def receive(self, views: Sequence[memoryview], socket_bytes: int) -> int | None:
+        """Fill the views from the front, taking at most so many bytes from the socket.
+
+        Returns how many bytes they got; None when nothing has arrived, 0 when the peer has closed.
+        To take nothing from the socket (0) gives what the stream itself still holds.
+        """
         ...
 
     def transmit(self, queue: deque[Buffer]) -> int:
@@ -47,15 +59,20 @@ class PlainStream:
     """The socket itself; many buffers go out in one system call."""
 
     established = True
+    holds = False
     unsent_bytes = 0
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
 
-    def receive(self, max_bytes: int) -> bytes | None:
-        """Return at most `max_bytes`."""
+    def receive(self, views: Sequence[memoryview], socket_bytes: int) -> int | None:
+        """One system call, without a copy of our own."""
+        if not socket_bytes:
+            return None
         try:
-            return self._sock.recv(max_bytes)
+            if len(views) == 1:
+                return self._sock.recv_into(views[0], min(len(views[0]), socket_bytes))
+            return self._sock.recvmsg_into(views)[0]
         except BlockingIOError:
             return None
 
@@ -75,28 +92,22 @@ class PlainStream:
 class TlsStream:
     """TLS over the socket, as the context asks; at most one batch is held encrypted.
 
-    Everything that arrived is decrypted at once, so that nothing readable ever hides from epoll.
+    The connection asks until nothing is left, so that nothing readable ever hides from epoll.
     A connection that ends without TLS's own farewell counts as ended, nothing worse: frames carry
     their length, so a cut inside one is noticed.
     """
 
+    holds = True
+
     def __init__(
-        self,
-        sock: socket.socket,
-        context: ssl.SSLContext,
-        *,
-        server_side: bool = False,
-        server_name: str | None = None,
+        self, sock: socket.socket, context: ssl.SSLContext, *, pin: bytes | None = None
     ) -> None:
+        """A dialer has a `pin`: the fingerprint of the only certificate that it accepts."""
         self._sock = sock
+        self._pin = pin
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
-        self._tls = context.wrap_bio(
-            self._incoming,
-            self._outgoing,
-            server_side=server_side,
-            server_hostname=server_name,
-        )
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=pin is None)
         self._encrypted = memoryview(b"")
         self.established = False
 
@@ -105,24 +116,26 @@ class TlsStream:
         """Encrypted bytes that the socket has not taken."""
         return len(self._encrypted) + self._outgoing.pending
 
-    def receive(self, max_bytes: int) -> bytes | None:
-        """Return what at most `max_bytes` from the socket decrypt to."""
-        try:
-            encrypted = self._sock.recv(max_bytes)
-        except BlockingIOError:
-            return None
-        if not encrypted:
-            return b""
-        self._incoming.write(encrypted)
-        if not self._shake_hands():
-            return None
-        pieces = []
-        with contextlib.suppress(ssl.SSLWantReadError):
-            while piece := self._tls.read(RECORD_BYTES):
-                pieces.append(piece)
-            if not pieces:
-                return b""
-        return b"".join(pieces) or None
+    def receive(self, views: Sequence[memoryview], socket_bytes: int) -> int | None:
+        """Decrypt into the first view: what is here, or else what the socket has."""
+        view = views[0]
+        while True:
+            if self.established:
+                try:
+                    return cast(int, self._tls.read(len(view), view))
+                except ssl.SSLWantReadError:
+                    pass
+            if not socket_bytes:
+                return None
+            try:
+                encrypted = self._sock.recv(min(socket_bytes, CIPHER_BATCH_BYTES))
+            except BlockingIOError:
+                return None
+            if not encrypted:
+                return 0
+            self._incoming.write(encrypted)
+            self._shake_hands()
+            socket_bytes = 0
 
     def transmit(self, queue: deque[Buffer]) -> int:
         """Encrypt and write until the queue is empty or the socket is full."""
@@ -139,6 +152,7 @@ class TlsStream:
         if not self.established:
             try:
                 self._tls.do_handshake()
+                self._check_pin()
                 self.established = True
             except ssl.SSLWantReadError:
                 pass
@@ -147,6 +161,16 @@ class TlsStream:
                     self._push()  # the alert that tells the peer why
                 raise
         return self.established
+
+    def _check_pin(self) -> None:
+        if self._pin is None:
+            return
+        found = hashlib.sha256(self._tls.getpeercert(binary_form=True) or b"").digest()
+        if found != self._pin:
+            raise HandshakeError(
+                "bad_pin",
+                f"certificate {found.hex()[:16]}...; this job's is {self._pin.hex()[:16]}...",
+            )
 
     def _push(self) -> bool:
         """Give the socket what is encrypted; return whether it took everything."""

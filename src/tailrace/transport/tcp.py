@@ -23,21 +23,24 @@ import socket
 import ssl
 import sys
 import termios
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
+from typing import Self
 
 from tailrace.transport.auth import NONCE_BYTES, Handshake, HandshakeError, Role
+from tailrace.transport.decoder import FrameDecoder
 from tailrace.transport.frame import (
     HEADER_BYTES,
     Buffer,
     Frame,
-    FrameDecoder,
     FrameError,
     frame_header,
 )
+from tailrace.transport.identity import dialer_context
 from tailrace.transport.stream import PlainStream, Stream, TlsStream
 
 Address = tuple[str, int]
@@ -45,6 +48,22 @@ Address = tuple[str, int]
 _log = logging.getLogger("tailrace.transport")
 _LOST = select.EPOLLHUP | select.EPOLLERR
 _MAX_STRANGER_READ_BYTES = 4096
+_GATHERED_BYTES = 4096
+"""Payloads of at most this size are copied, to go out together."""
+_GATHER_BYTES = 64 * 1024
+_SCRATCH_BYTES = 256 * 1024
+_DIRECT_BYTES = 32 * 1024
+"""Payloads of which so much is missing are received where they belong, without a copy."""
+
+
+class _Scratch(threading.local):
+    """Where bytes arrive before it is known whose they are; one for all connections of a loop."""
+
+    def __init__(self) -> None:
+        self.view = memoryview(bytearray(_SCRATCH_BYTES))
+
+
+_scratch = _Scratch()
 
 
 @dataclass(frozen=True)
@@ -56,10 +75,14 @@ class TcpConfig:
     max_frame_bytes: int = 16 * 1024 * 1024
     max_queued_bytes: int = 32 * 1024 * 1024
     """Bound of one connection's send queue; at least one frame of the largest size."""
-    max_read_bytes: int = 256 * 1024
+    max_read_bytes: int = 1024 * 1024
     """Bytes taken from one socket per `on_ready`, so that no peer starves the others."""
     handshake_ms: int = 5_000
-    """Time to connect and authenticate, after which a connection is refused."""
+    """Time that an acceptor gives those who dial it to prove who they are."""
+    dial_ms: int = 60_000
+    """Time to connect and authenticate for a dialer; it may have to be patient."""
+    guest: tuple[int, bytes] | None = field(default=None, repr=False)
+    """A worker id, and another secret that whoever comes by it proves to know."""
     max_connections: int = 1024
     max_unauthenticated: int = 64
     clock_ns: Callable[[], int] = time.monotonic_ns
@@ -73,7 +96,13 @@ class TcpConfig:
                 f"max_queued_bytes is {self.max_queued_bytes}; a frame of max_frame_bytes = "
                 f"{self.max_frame_bytes} and its header of {HEADER_BYTES} must fit"
             )
-        for name in ("max_read_bytes", "handshake_ms", "max_connections", "max_unauthenticated"):
+        for name in (
+            "max_read_bytes",
+            "handshake_ms",
+            "dial_ms",
+            "max_connections",
+            "max_unauthenticated",
+        ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
 
@@ -120,6 +149,7 @@ class TcpConnection:
         refusals: Refusals,
         *,
         connecting: bool,
+        clock_ns: Callable[[], int] | None = None,
     ) -> None:
         """Use `connect`, or a listener, instead."""
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -129,14 +159,15 @@ class TcpConnection:
         self._handshake = handshake
         self._refusals = refusals
         self._connecting = connecting
-        self._deadline_ns = config.clock_ns() + config.handshake_ms * 1_000_000
+        self._clock_ns = clock_ns or config.clock_ns
+        self._patience_ms = config.dial_ms if connecting else config.handshake_ms
+        self._deadline_ns = self._clock_ns() + self._patience_ms * 1_000_000
         self._decoder = FrameDecoder(config.max_frame_bytes)
         self._wire: deque[Buffer] = deque()  # may be written now
         self._frames: deque[Buffer] = deque()  # becomes `_wire` once the peer is authenticated
+        self._gathered: bytearray | None = None  # the last of them, while it may still grow
         self._queued_bytes = 0
         self.address = address
-        self.paused = False
-        """Set to stop reading frames (back-pressure); then register `events` anew."""
         self.close_reason: str | None = None
         if handshake.opening:
             self._queue_handshake(handshake.opening)
@@ -149,13 +180,12 @@ class TcpConnection:
         peer_id: int,
         refusals: Refusals,
         *,
-        tls: ssl.SSLContext | None = None,
-        server_name: str | None = None,
-    ) -> TcpConnection:
+        pin: bytes | None = None,
+    ) -> Self:
         """Start connecting to the worker `peer_id`, which listens at that numeric address.
 
-        Returns at once; frames may be queued at once. A failure shows as `closed`. A TLS context
-        should verify the peer's certificate, for which it may need the `server_name`.
+        Returns at once; frames may be queued at once. A failure shows as `closed`. With a `pin`
+        it goes by TLS, with nobody but who has the certificate of that fingerprint.
         """
         host, _ = address
         family = socket.AF_INET6 if ip_address(host).version == 6 else socket.AF_INET
@@ -165,7 +195,7 @@ class TcpConnection:
         )
         sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
-            stream = TlsStream(sock, tls, server_name=server_name) if tls else PlainStream(sock)
+            stream = TlsStream(sock, dialer_context(), pin=pin) if pin else PlainStream(sock)
             connection = cls(config, sock, stream, handshake, address, refusals, connecting=True)
         except BaseException:
             sock.close()
@@ -213,7 +243,7 @@ class TcpConnection:
             return 0
         if self._connecting:
             return select.EPOLLOUT
-        mask = select.EPOLLIN if self._reads else 0
+        mask = select.EPOLLIN
         if self._stream.unsent_bytes or (self._wire and self._stream.established):
             mask |= select.EPOLLOUT
         return mask
@@ -229,31 +259,42 @@ class TcpConnection:
         was closed or refused are returned, so look at `closed` afterwards.
         """
         frames: list[Frame] = []
-        if not self.authenticated:
-            self.check_deadline()
         if not self.closed:
             self._drive(events, frames)
+        if not self.authenticated:
+            self.check_deadline()  # after what has come: we may be the one that is late
         return frames
 
     def send(self, target: int, kind: int, buffers: Sequence[Buffer]) -> bool:
         """Queue one frame; False, and nothing taken, when the queue has no room for it.
 
-        The buffers are not copied: they must not change until they have been written. Raises
+        Large buffers are not copied: they must not change until they have been written. Raises
         ValueError for a frame above `max_frame_bytes`, ConnectionError when closed.
         """
-        if self.closed:
+        if self.close_reason is not None:
             raise ConnectionError(f"connection to {self.address} is closed: {self.close_reason}")
-        payload_bytes = sum(map(len, buffers))
+        payload_bytes = len(buffers[0]) if len(buffers) == 1 else sum(map(len, buffers))
         if payload_bytes > self._config.max_frame_bytes:
             raise ValueError(
                 f"frame of {payload_bytes} bytes for target {target}; "
                 f"the cap is {self._config.max_frame_bytes}"
             )
         frame_bytes = HEADER_BYTES + payload_bytes
-        if self.pending_bytes + frame_bytes > self._config.max_queued_bytes:
+        unsent_bytes = self._queued_bytes + self._stream.unsent_bytes
+        if unsent_bytes + frame_bytes > self._config.max_queued_bytes:
             return False
-        self._frames.append(frame_header(payload_bytes, target, kind))
-        self._frames.extend(buffer for buffer in buffers if len(buffer))
+        header = frame_header(payload_bytes, target, kind)
+        if payload_bytes > _GATHERED_BYTES:
+            self._gathered = None
+            self._frames.append(header)
+            self._frames.extend(buffer for buffer in buffers if len(buffer))
+        else:
+            if self._gathered is None or len(self._gathered) > _GATHER_BYTES:
+                self._gathered = bytearray()
+                self._frames.append(self._gathered)
+            self._gathered += header
+            for buffer in buffers:
+                self._gathered += buffer
         self._queued_bytes += frame_bytes
         return True
 
@@ -283,8 +324,8 @@ class TcpConnection:
         """Refuse the peer if it has not authenticated itself in time; call now and then."""
         if self.closed or self.authenticated:
             return
-        if self._config.clock_ns() >= self._deadline_ns:
-            self.refuse("deadline", f"not authenticated after {self._config.handshake_ms} ms")
+        if self._clock_ns() >= self._deadline_ns:
+            self.refuse("deadline", f"not authenticated after {self._patience_ms} ms")
 
     def refuse(self, reason: str, detail: str) -> None:
         """Close because of something the peer did or is; counted and logged by reason."""
@@ -300,19 +341,16 @@ class TcpConnection:
             self._queued_bytes = 0
             self._sock.close()
 
-    @property
-    def _reads(self) -> bool:
-        return not (self.paused and self.authenticated)
-
     def _drive(self, events: int, frames: list[Frame]) -> None:
         was_authenticated = self.authenticated
         try:
             if self._connecting:
                 self._finish_connecting()
-            elif events & _LOST or (events & select.EPOLLIN and self._reads):
+            elif events & (_LOST | select.EPOLLIN):
                 self._read(frames)
             # The handshake's answers go out at once; frames wait for flush or for room.
             if not self.closed and (events & select.EPOLLOUT or not was_authenticated):
+                self._gathered = None
                 self._queued_bytes -= self._stream.transmit(self._wire)
         except (HandshakeError, FrameError) as error:
             self.refuse(error.reason, str(error))
@@ -328,23 +366,46 @@ class TcpConnection:
         self._connecting = False
 
     def _read(self, frames: list[Frame]) -> None:
-        authenticated = self.authenticated
-        limit_bytes = self._config.max_read_bytes
-        chunk = self._stream.receive(
-            limit_bytes if authenticated else min(limit_bytes, _MAX_STRANGER_READ_BYTES)
-        )
-        if chunk is None:
+        scratch, stream = _scratch.view, self._stream
+        left_bytes = self._config.max_read_bytes
+        if not self.authenticated:
+            left_bytes = min(left_bytes, _MAX_STRANGER_READ_BYTES)
+        while not self.closed:
+            direct = self._decoder.missing_bytes >= _DIRECT_BYTES
+            if not direct:
+                views = [scratch[:left_bytes] if left_bytes else scratch]
+            elif 0 < left_bytes < self._decoder.missing_bytes:
+                views = [self._decoder.missing()[:left_bytes]]
+            else:  # straight to where it belongs, and the next header in the same call
+                views = [self._decoder.missing(), scratch[:HEADER_BYTES]]
+            got_bytes = stream.receive(views, left_bytes)
+            if got_bytes is None:
+                return
+            if not got_bytes:
+                self._end("closed by the peer")
+                return
+            if not direct:
+                self._take(scratch[:got_bytes], frames)
+            else:
+                into_bytes = min(got_bytes, len(views[0]))
+                self._decoder.filled(into_bytes, frames)
+                if got_bytes > into_bytes:
+                    self._take(scratch[: got_bytes - into_bytes], frames)
+            if not stream.holds and got_bytes < sum(map(len, views)):
+                return  # that was all; to ask again would be a system call
+            left_bytes = max(0, left_bytes - got_bytes)
+
+    def _take(self, chunk: memoryview, frames: list[Frame]) -> None:
+        """Bytes that came: of the handshake, or of frames."""
+        if self.authenticated:
+            self._decoder.feed(chunk, frames)
             return
-        if not chunk:
-            self._end("closed by the peer")
-            return
-        if not authenticated:
-            reply, chunk = self._handshake.feed(chunk)
-            self._queue_handshake(reply)
-            if self.authenticated:
-                self._wire.extend(self._frames)
-                self._frames = self._wire
-        self._decoder.feed(chunk, frames)
+        reply, rest = self._handshake.feed(bytes(chunk))
+        self._queue_handshake(reply)
+        if self._handshake.done:
+            self._wire.extend(self._frames)
+            self._frames = self._wire
+        self._decoder.feed(rest, frames)
 
     def _queue_handshake(self, message: bytes) -> None:
         if message:

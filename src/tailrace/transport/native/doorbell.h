@@ -107,14 +107,20 @@ static inline void doorbell_clear(const doorbell *bell) {
     }
 }
 
-/* Sleep until rung (true, and the ring is taken back), until timeout_ns (UINT64_MAX: never) has
- * passed, or until a signal comes (false, with errno EINTR). */
-static inline bool doorbell_wait(const doorbell *bell, uint64_t timeout_ns) {
-    struct pollfd one = {.fd = bell->fd, .events = POLLIN};
+/* Sleep until a descriptor is readable (true), until timeout_ns (UINT64_MAX: never) has passed, or
+ * until a signal comes (false, with errno EINTR). */
+static inline bool descriptor_wait(int fd, uint64_t timeout_ns) {
+    struct pollfd one = {.fd = fd, .events = POLLIN};
     struct timespec limit = {.tv_sec = (time_t)(timeout_ns / 1000000000u),
                              .tv_nsec = (long)(timeout_ns % 1000000000u)};
     errno = 0;
-    if (ppoll(&one, 1, timeout_ns == UINT64_MAX ? NULL : &limit, NULL) <= 0) return false;
+    return ppoll(&one, 1, timeout_ns == UINT64_MAX ? NULL : &limit, NULL) > 0;
+}
+
+/* Sleep until rung (true, and the ring is taken back), until timeout_ns (UINT64_MAX: never) has
+ * passed, or until a signal comes (false, with errno EINTR). */
+static inline bool doorbell_wait(const doorbell *bell, uint64_t timeout_ns) {
+    if (!descriptor_wait(bell->fd, timeout_ns)) return false;
     doorbell_clear(bell);
     return true;
 }

@@ -111,7 +111,6 @@ typedef struct ring_control {
     _Alignas(128) _Atomic uint64_t head;   /* readers: everything before it may be overwritten */
     _Alignas(128) _Atomic uint64_t cursor; /* shared readers: everything before it is claimed */
     _Alignas(128) _Atomic uint64_t data_sleepers[RING_MEMBER_WORDS];  /* readers asleep */
-    _Atomic int spinning_on; /* the core, plus one, on which a reader expects a rare message */
     _Alignas(128) _Atomic uint64_t space_sleepers[RING_MEMBER_WORDS]; /* writers asleep */
     _Alignas(128) ring_member members[RING_MEMBERS];
 } ring_control;

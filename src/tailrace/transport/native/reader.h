@@ -385,7 +385,6 @@ static inline int ring_reader_open(ring_reader *rd, ring *r, doorbell *bell) {
     rd->bell = bell;
     rd->member = (unsigned)member;
     atomic_fetch_add(&c->readers, 1);
-    atomic_store(&c->spinning_on, 0); /* a dead reader may have left it */
     rd->head = rd->published = rd->cursor = rd->tail_seen = atomic_load(&c->head);
     return 0;
 }

@@ -2,8 +2,6 @@
 #ifndef TAILRACE_WRITER_H
 #define TAILRACE_WRITER_H
 
-#include <sched.h>
-
 #include "members.h"
 
 #ifndef RING_WARM_BYTES /* a test may shrink it, to see rings start over */
@@ -144,12 +142,6 @@ static inline int ring_finish(ring_writer *w, unsigned status) {
     return result;
 }
 
-/* A reader that is awake and waits for us on our own core sees nothing before we let go of it. */
-static inline void ring_hand_over(const ring_writer *w) {
-    int core = atomic_load_explicit(&w->ring->control->spinning_on, memory_order_relaxed);
-    if (core && core == sched_getcpu() + 1) sched_yield();
-}
-
 static inline int ring_commit(ring_writer *w, uint32_t length_bytes, uint32_t target,
                               uint32_t kind) {
     ring_header *h = ring_header_at(w->ring, w->position);
@@ -163,7 +155,6 @@ static inline int ring_commit(ring_writer *w, uint32_t length_bytes, uint32_t ta
     }
     ring_count(&counts->sent, 1);
     ring_count(&counts->sent_bytes, length_bytes);
-    ring_hand_over(w);
     return result;
 }
 

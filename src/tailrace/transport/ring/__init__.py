@@ -1,7 +1,7 @@
 """The ring (OSRBuffer): messages between the processes of one node, through shared memory.
 
 One process creates a ring, others attach to it by its address. Many writers (256 members in all)
-put messages in, one copy, without locks; one reader takes them out, in place or as copies.
+put messages in, one copy, without locks; one reader takes them out, large ones in place.
 With ``shared=True`` several readers share the ring and each message goes to one of them.
 
 >>> with Ring.create(1 << 16) as ring, ring.reader() as reader, ring.writer() as writer:
@@ -15,7 +15,7 @@ What is guaranteed
 
 - A sent message is delivered once. Messages of one writer arrive in the order they were sent
   (exclusive ring); between writers there is no order.
-- A writer that dies between reserving and committing costs that one message, counted as ``lost``;
+- A writer that dies in the middle of a message costs that one message, counted as ``lost``;
   a writer that dies before or after costs nothing. The reader asks whether the writer lives as soon
   as it has nothing else to do; a sleeping reader does so within 10 ms.
 - A message whose writer is alive but slow does not hold up those behind it. When ``window``
@@ -30,23 +30,20 @@ Writers and readers belong to the thread that opened them: others are refused, a
 count as dead. On a full ring small messages find room more easily than large ones.
 """
 
-from tailrace.transport.ring.batch import BATCH, RAW, copies_of, records_of
-from tailrace.transport.ring.doorbell import Doorbell
+from tailrace.transport.ring.batch import copies_of
+from tailrace.transport.ring.doorbell import Doorbell, wait_on
 from tailrace.transport.ring.memory import RingError
 from tailrace.transport.ring.reader import Message, Reader
 from tailrace.transport.ring.ring import Ring
-from tailrace.transport.ring.writer import Reservation, Writer
+from tailrace.transport.ring.writer import Writer
 
 __all__ = [
-    "BATCH",
-    "RAW",
     "Doorbell",
     "Message",
     "Reader",
-    "Reservation",
     "Ring",
     "RingError",
     "Writer",
     "copies_of",
-    "records_of",
+    "wait_on",
 ]

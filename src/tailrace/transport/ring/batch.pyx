@@ -2,29 +2,12 @@
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memcpy
 
-RAW = RAW_KIND
-BATCH = BATCH_KIND
-
-
-def records_of(batch):
-    """The records of a BATCH message, as views on it, one by one and without a copy."""
-    cdef Py_ssize_t at = 0, end
-    cdef uint32_t length
-    view = memoryview(batch).cast("B")
-    cdef const uint8_t *start = <const uint8_t *>PyMemoryView_GET_BUFFER(view).buf
-    end = len(view)
-    while at < end:
-        at = _record_at(start, at, end, &length)
-        yield view[at : at + length]
-        at += length
-
 
 def copies_of(batch):
-    """The records of a BATCH message as a list of bytes. Faster than views for small ones."""
+    """The records of a batch message (kind 1) as a list of bytes."""
     cdef Py_ssize_t at = 0
     cdef uint32_t length
     cdef Py_buffer view

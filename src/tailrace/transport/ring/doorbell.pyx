@@ -2,10 +2,13 @@
 
 from tailrace.transport.ring.memory cimport forks
 from tailrace.transport.ring.native cimport (
-    doorbell, doorbell_clear, doorbell_close, doorbell_open, doorbell_ring,
+    descriptor_wait, doorbell, doorbell_clear, doorbell_close, doorbell_open, doorbell_ring,
 )
 
 import os
+
+from cpython.exc cimport PyErr_CheckSignals
+from libc.stdint cimport uint64_t
 
 from tailrace.transport.ring.memory import RingError
 
@@ -42,6 +45,19 @@ cdef class Doorbell:
     def close(self):
         """Close it. Rings that still name it lose nothing but the wake-up."""
         doorbell_close(&self.bell)
+
+
+def wait_on(int fd, double most_s):
+    """Sleep until a descriptor is readable or the time is over; to the microsecond.
+
+    An epoll waits in whole milliseconds, a select for descriptors below 1,024 only.
+    """
+    cdef uint64_t most_ns = <uint64_t>(most_s * 1e9) if most_s > 0 else 0
+    cdef bint ready
+    with nogil:
+        ready = descriptor_wait(fd, most_ns)
+    PyErr_CheckSignals()
+    return ready
 
 
 cdef doorbell *audible(Doorbell self) except NULL:

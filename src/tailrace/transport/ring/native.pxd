@@ -15,6 +15,7 @@ cdef extern from "native/doorbell.h" nogil:
     bint doorbell_ring(const doorbell *, const uint8_t *)
     void doorbell_clear(const doorbell *)
     bint doorbell_wait(const doorbell *, uint64_t)
+    bint descriptor_wait(int, uint64_t)
 
 cdef extern from "native/layout.h" nogil:
     const unsigned RING_MEMBERS, RING_UNIT_BYTES
@@ -73,6 +74,7 @@ cdef extern from "native/reader.h" nogil:
     bint ring_take(ring_reader *, ring_message *)
     void ring_release(ring_reader *, uint64_t, uint64_t)
     int ring_reader_arm(ring_reader *)
+    void ring_reader_disarm(ring_reader *)
 
 cdef extern from "native/wait.h" nogil:
     int RING_READABLE, RING_INTERRUPTED
@@ -82,9 +84,7 @@ cdef extern from "native/wait.h" nogil:
 
     void ring_spin_open(ring_spin *)
     void ring_spin_close(ring_spin *)
-    bint ring_spin_for(ring_reader *, ring_spin *, uint64_t)
+    bint ring_spin_for(ring_reader *, uint64_t)
     bint ring_crowded(ring_spin *, uint64_t)
-    uint64_t ring_nap_ns(ring_spin *, const ring_reader *)
-    bint ring_awake(ring_spin *, ring_reader *)
     int ring_wait(ring_reader *, ring_spin *, uint64_t)
     uint64_t now_ns()

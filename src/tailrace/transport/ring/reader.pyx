@@ -11,12 +11,17 @@ from tailrace.transport.ring.doorbell cimport Doorbell, audible
 from tailrace.transport.ring.memory cimport Memory, copy, inherited, mine, usable
 from tailrace.transport.ring.native cimport (
     RING_INTERRUPTED, RING_MEMBERS, RING_READABLE,
-    doorbell_ring, now_ns, ring_awake, ring_crowded, ring_message, ring_nap_ns, ring_peek,
-    ring_reader, ring_reader_arm, ring_reader_close, ring_reader_open, ring_release, ring_spin,
+    doorbell_ring, now_ns, ring_crowded, ring_message, ring_peek, ring_reader, ring_reader_arm,
+    ring_reader_close, ring_reader_disarm, ring_reader_open, ring_release, ring_spin,
     ring_spin_close, ring_spin_for, ring_spin_open, ring_take, ring_thread, ring_wait,
 )
 
 from tailrace.transport.ring.memory import RingError
+
+# Messages from this size on are handed over in place. Smaller ones are not worth a view: to make
+# and to release it takes longer than to copy them.
+cdef enum:
+    IN_PLACE_BYTES = 32768
 
 
 @cython.final
@@ -82,10 +87,7 @@ cdef class Reader:
         self._check()
         if not ring_take(&self.reader, &found):
             return None
-        cdef Message message = Message.__new__(Message)
-        message.reader = self
-        message.found = found
-        return message
+        return _message(self, &found)
 
     def read_bytes(self):
         """The next message as a copy, or None. Faster than ``read`` for small messages."""
@@ -95,15 +97,35 @@ cdef class Reader:
             return None
         return self._copy(&found)
 
-    def drain(self, Py_ssize_t limit=256):
-        """Up to ``limit`` messages as copies: a list of (target, kind, payload)."""
+    def drain(self, accept, Py_ssize_t limit=256):
+        """Call ``accept(target, kind, payload)`` for up to ``limit`` messages; returns for how many.
+
+        The payload is bytes; that of a large message (32 KB and more) is a view in place, a
+        memoryview whose ``obj`` is the `Message`. It ends with the call, however that ends: what
+        is to be kept must be copied, and a view of it that is kept after all is a BufferError.
+        """
         cdef ring_message found
-        cdef list messages = []
-        self._check()
-        while limit > 0 and ring_take(&self.reader, &found):
-            messages.append((found.target, found.kind, self._copy(&found)))
-            limit -= 1
-        return messages
+        cdef Py_ssize_t count = 0
+        while count < limit:
+            self._check()
+            if not ring_take(&self.reader, &found):
+                break
+            count += 1
+            if found.length_bytes < IN_PLACE_BYTES:
+                accept(found.target, found.kind, self._copy(&found))
+            else:
+                self._accept_in_place(accept, &found)
+        return count
+
+    cdef int _accept_in_place(self, accept, ring_message *found) except -1:
+        cdef Message message = _message(self, found)
+        view = memoryview(message)
+        try:
+            accept(found.target, found.kind, view)
+        finally:
+            view.release()
+            message.release()
+        return 0
 
     cdef bytes _copy(self, ring_message *found):
         cdef bytes payload
@@ -143,13 +165,13 @@ cdef class Reader:
                 timeout_ns -= min(timeout_ns, now_ns() - started)
 
     def spin(self, double most_s):
-        """The spin of ``wait`` alone, for those who sleep on something else. True: a message."""
+        """Look for a message again and again, at most so long. True: there is one."""
         cdef Memory memory = self.memory  # stays mapped, whatever another thread closes
         cdef uint64_t most_ns = <uint64_t>(most_s * 1e9) if most_s > 0 else 0
         cdef bint found
         self._check()
         with nogil:
-            found = ring_peek(&self.reader) or ring_spin_for(&self.reader, &self.spinner, most_ns)
+            found = ring_spin_for(&self.reader, most_ns)
         return found
 
     def crowded(self):
@@ -169,17 +191,7 @@ cdef class Reader:
     def disarm(self):
         """Awake again: nobody needs to ring."""
         self._check()
-        ring_awake(&self.spinner, &self.reader)
-
-    def expected_s(self):
-        """In how many seconds to be awake for the next message (then ``spin``), or None.
-
-        Messages that come in a rhythm are expected; of others nobody knows.
-        """
-        cdef uint64_t nap_ns
-        self._check()
-        nap_ns = ring_nap_ns(&self.spinner, &self.reader)
-        return nap_ns / 1e9 if nap_ns else None
+        ring_reader_disarm(&self.reader)
 
     def close(self):
         """Leave the ring. Refused while a view of a message is held."""
@@ -192,6 +204,13 @@ cdef class Reader:
 
     def __exit__(self, *exc):
         self.close()
+
+
+cdef Message _message(Reader reader, ring_message *found):
+    cdef Message message = Message.__new__(Message)
+    message.reader = reader
+    message.found = found[0]
+    return message
 
 
 @cython.freelist(64)
@@ -210,7 +229,7 @@ cdef class Message:
     cdef int exports
 
     def __init__(self):
-        raise TypeError("messages come from Reader.read()")
+        raise TypeError("messages come from Reader.read() and Reader.drain()")
 
     @property
     def target(self):

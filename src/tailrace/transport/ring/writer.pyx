@@ -1,9 +1,7 @@
-"""The writing side: messages put in by copy, or written in place."""
+"""The writing side: messages put in, by one copy."""
 
 cimport cython
-from cpython.buffer cimport (
-    PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer,
-)
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport EHOSTUNREACH
@@ -35,7 +33,6 @@ cdef class Writer:
     cdef Memory memory
     cdef Doorbell doorbell
     cdef uint64_t thread
-    cdef int exports  # views of the open reservation
 
     def __cinit__(self, Memory memory, Doorbell doorbell not None):
         cdef int result = ring_writer_open(&self.writer, usable(memory), audible(doorbell))
@@ -92,7 +89,7 @@ cdef class Writer:
         return self._send_parts(parts, target, kind, wait, 0)
 
     def send_batch(self, list records not None, uint32_t target=0, *, bint wait=True):
-        """One message of kind BATCH that holds many records, for ``records_of`` or ``copies_of``."""
+        """One message of kind 1 that holds many records, for ``copies_of``."""
         return self._send_parts(records, target, BATCH_KIND, wait, 4)
 
     cdef bint _send_parts(self, list parts, uint32_t target, uint32_t kind, bint wait,
@@ -108,19 +105,10 @@ cdef class Writer:
                 return True
         return False
 
-    def reserve(self, Py_ssize_t length, uint32_t target=0, uint32_t kind=RAW_KIND, *, bint wait=True):
-        """Room for a message of that length, to be filled in place; None when full and not waiting.
-
-        Nothing else can be sent from here until it is committed or given up.
-        """
-        if not self._reserve(length, kind, wait):
-            return None
-        return _reservation(self, length, target, kind)
-
     cdef bint _reserve(self, Py_ssize_t length, uint32_t kind, bint wait) except -1:
         cdef ring *r = mine(self.memory, self.thread)
         if self.writer.open:
-            raise RingError("a reservation of this writer is open; commit it or give it up first")
+            raise RingError("this writer is in the middle of a message; send one after the other")
         if <uint64_t>length > ring_max_message_bytes(r) or length < 0:
             raise ValueError(
                 f"message is {length} bytes; this ring takes 0 to {ring_max_message_bytes(r)}"
@@ -147,12 +135,7 @@ cdef class Writer:
         return True
 
     def close(self):
-        """Give the place up, and an open reservation with it. What was sent stays sent.
-
-        Refused while a view of the reservation is held.
-        """
-        if self.exports:
-            raise BufferError(f"{self.exports} views of a reservation are still held")
+        """Give the place up. What was sent stays sent."""
         self._close()
 
     def __enter__(self):
@@ -160,66 +143,3 @@ cdef class Writer:
 
     def __exit__(self, *exc):
         self.close()
-
-
-cdef Writer _open_writer(Reservation self):
-    if self.writer is None or self.writer.memory is None or not self.writer.writer.open:
-        raise ValueError("the reservation has ended")
-    mine(self.writer.memory, self.writer.thread)
-    return self.writer
-
-
-cdef Reservation _reservation(Writer writer, Py_ssize_t length, uint32_t target, uint32_t kind):
-    cdef Reservation self = Reservation.__new__(Reservation)
-    self.writer = writer
-    self.data = ring_reserved(&writer.writer)
-    self.length = length
-    self.target = target
-    self.kind = kind
-    return self
-
-
-@cython.final
-@cython.no_gc
-cdef class Reservation:
-    """Room in the ring to write a message in place, through ``memoryview(reservation)``."""
-
-    cdef Writer writer
-    cdef uint8_t *data
-    cdef Py_ssize_t length
-    cdef uint32_t target, kind
-
-    def __getbuffer__(self, Py_buffer *view, int flags):
-        _open_writer(self)
-        PyBuffer_FillInfo(view, self, self.data, self.length, 0, flags)
-        self.writer.exports += 1
-
-    def __releasebuffer__(self, Py_buffer *view):
-        self.writer.exports -= 1
-
-    def __len__(self):
-        return self.length
-
-    cdef Writer _end(self):
-        cdef Writer writer = _open_writer(self)
-        if writer.exports:
-            raise BufferError(f"{writer.exports} views of the reservation are still held")
-        self.writer = None
-        return writer
-
-    def commit(self):
-        """Send it. False: it took so long that the reader skipped it; write it again."""
-        cdef Writer writer = self._end()
-        return ring_commit(&writer.writer, <uint32_t>self.length, self.target,
-                           self.kind) == RING_DONE
-
-    def abort(self):
-        """Give it up: the reader passes it by."""
-        cdef Writer writer = self._end()
-        ring_abort(&writer.writer)
-
-    def __dealloc__(self):
-        cdef Writer writer = self.writer
-        if writer is not None and writer.memory is not None:
-            if not inherited(writer.memory):
-                ring_abort(&writer.writer)

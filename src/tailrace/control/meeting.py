@@ -1,0 +1,185 @@
+"""Meeting the other workers: a way to each of them, and the core that they work with."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from tailrace.control.progress.sizes import size_of
+from tailrace.control.protocol import Hello, Settings
+from tailrace.control.sockets import Sockets
+from tailrace.graph.model import Graph
+from tailrace.runtime.core import Core, Limits
+from tailrace.runtime.deployment import NOWHERE, deploy
+from tailrace.transport.peer import Arrivals, JumboCodec, Parcel, Peer, RingPeer, TcpPeer
+from tailrace.transport.ring import Doorbell, Ring, RingError
+from tailrace.transport.tcp import Refusals, TcpConfig, TcpConnection
+
+WorkerJob = tuple[Graph, tuple[int, ...], Limits]
+"""The graph, the placement of its instances, and the limits."""
+
+
+class Meeting:
+    """A worker's ways to the others, and how its core is built and fed through them."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        rank: int,
+        doorbell: Doorbell,
+        sockets: Sockets,
+        refusals: Refusals,
+    ) -> None:
+        self._settings = settings
+        self._rank = rank
+        self._doorbell = doorbell
+        self._sockets = sockets
+        self._refusals = refusals
+        self._config: TcpConfig | None = None
+        self._pin: bytes | None = None
+        self._clock_ns: Callable[[], int] = time.monotonic_ns
+        self._wall_ns: Callable[[], int] = time.time_ns
+        self._codec = JumboCodec(self._clock_ns)
+        self._peers: dict[int, Peer] = {}
+        self._remote: list[TcpPeer] = []
+        self._unproven: dict[int, TcpConnection] = {}
+        self._core: Core | None = None
+        self._arrivals = self._expect()
+
+    def _expect(self) -> Arrivals:
+        return Arrivals(self._codec, self._deliver, self._credited)
+
+    def go_by(self, clock_ns: Callable[[], int], wall_ns: Callable[[], int]) -> None:
+        """What all that is built from now on takes for the time: the job's clocks."""
+        self._clock_ns = clock_ns
+        self._wall_ns = wall_ns
+        self._codec = JumboCodec(clock_ns)
+        self._arrivals = self._expect()
+
+    def known_by(self, config: TcpConfig, pin: bytes | None) -> None:
+        """What proves to others who this worker is; with a pin they are spoken to by TLS."""
+        self._config, self._pin = config, pin
+
+    def meet(self, hellos: tuple[Hello, ...]) -> dict[int, str]:
+        """Begin to open a way to every other worker, and say which: ring or tcp."""
+        mine = hellos[self._rank]
+        node = self._settings.node
+        ways: dict[int, str] = {}
+        for hello in hellos:
+            if hello.rank == self._rank:
+                continue
+            apart = node == "worker" or (node == "executor" and hello.executor != mine.executor)
+            peer = None if apart else self._by_ring(hello)
+            ways[hello.rank] = "ring" if peer else "tcp"
+            self._peers[hello.rank] = peer or self._by_tcp(hello)
+        return ways
+
+    def _by_ring(self, hello: Hello) -> Peer | None:
+        try:
+            ring = Ring.attach(hello.ring)
+            writer = ring.writer(self._doorbell)
+        except RingError:
+            return None  # its memory is elsewhere, or it could not be woken from here
+        return RingPeer(ring, writer, self._rank, self._codec)
+
+    def _by_tcp(self, hello: Hello) -> Peer:
+        assert self._config is not None, "not let in yet"
+        connection = TcpConnection.connect(
+            self._config, hello.address, hello.rank, self._refusals, pin=self._pin
+        )
+        self._sockets.watch(connection)
+        peer = TcpPeer(connection, self._rank, self._codec)
+        self._remote.append(peer)
+        self._unproven[hello.rank] = connection
+        return peer
+
+    def reached_all(self) -> bool:
+        """Whether all others are proven to be there. Nobody is busy yet, so it cannot take long.
+
+        Raises ConnectionError when one cannot be reached.
+        """
+        for rank, connection in list(self._unproven.items()):
+            connection.check_deadline()
+            if connection.closed:
+                raise ConnectionError(
+                    f"worker {self._rank} cannot reach worker {rank} at"
+                    f" {connection.address}: {connection.close_reason}; if a firewall is between"
+                    " them, give start() the range of ports= that it lets through"
+                )
+            if connection.authenticated:
+                del self._unproven[rank]
+        return not self._unproven
+
+    def build(self, job: WorkerJob | None, seats: tuple[int, ...]) -> Core:
+        """A core for what is ours of a job, or of the one of the settings."""
+        graph, placement, limits = job or pickle.loads(self._settings.job)
+        self._core = Core(
+            self._rank,
+            deploy(graph, [place if place == NOWHERE else seats[place] for place in placement]),
+            self._clock_ns,
+            self,
+            self._doorbell.ring,
+            limits,
+            self._wall_ns,
+        )
+        return self._core
+
+    def accept(self, sender: int, kind: int, payload: bytes | memoryview) -> None:
+        """Hand what a peer has sent to the core. Nothing of a payload in a ring is kept."""
+        self._arrivals.accept(sender, kind, payload)
+
+    def _deliver(self, sender: int, parcels: list[Parcel], sent_ns: int, size_bytes: int) -> None:
+        assert self._core is not None
+        self._core.deliver(sender, parcels, sent_ns, size_bytes)
+
+    def _credited(self, sender: int, gate: int, taken: int) -> None:
+        if self._core is not None:
+            with suppress(KeyError):  # of a job that was done here before
+                self._core.credit(gate, taken)
+
+    def flush(self) -> None:
+        """Send what waits, as far as there is room; raises ConnectionError for a lost peer."""
+        for peer in self._peers.values():
+            peer.flush()
+        for remote in self._remote:
+            self._sockets.await_room(remote.connection)
+
+    @property
+    def pending(self) -> bool:
+        """Whether something waits to be sent."""
+        return any(peer.pending for peer in self._peers.values())
+
+    def lost(self, error: BaseException) -> tuple[int, str] | None:
+        """Which of the others, once reached, an error is about, and what became of the way."""
+        if isinstance(error, ConnectionError):
+            for peer in self._remote:
+                rank = next(rank for rank, one in self._peers.items() if one is peer)
+                if peer.connection.closed and rank not in self._unproven:
+                    return rank, str(peer.connection.close_reason)
+        return None
+
+    def close(self) -> None:
+        """End every way."""
+        for peer in self._peers.values():
+            peer.close()
+
+    # ---- what the core asks of us ----
+
+    def send(self, peer: int, parcels: list[Any]) -> int:
+        """Send a jumbo; see `Peer.send`."""
+        return self._peers[peer].send(parcels)
+
+    def credit(self, peer: int, gate: int, taken: int) -> None:
+        """Tell a sender what was taken."""
+        self._peers[peer].credit(gate, taken)
+
+    def check(self, record: Any) -> None:
+        """Raise CodecError if a record cannot be sent."""
+        self._codec.encode([(0, [(0, 0, [record])])])
+
+    def size(self, records: list[Any]) -> int:
+        """About what records would take, as encoded."""
+        return size_of(records)

@@ -1,0 +1,137 @@
+"""What a worker tells the coordinator: that it is there, how far it is, what went wrong."""
+
+from __future__ import annotations
+
+import threading
+import time
+import traceback
+from contextlib import suppress
+from functools import partial
+
+from tailrace.control.aside import Aside, SharedConnection, where_it_is
+from tailrace.control.clocks import Follower
+from tailrace.control.progress.report import progress_of
+from tailrace.control.protocol import KIND, Failed, Message, Progress, Suspects, pack
+from tailrace.control.sockets import Sockets
+from tailrace.runtime.core import Core
+from tailrace.runtime.step import OperatorFailed
+from tailrace.transport.tcp import Refusals
+
+_TRIES = 3
+
+
+class Reporting:
+    """Speaks to the coordinator over the worker's connection to it; silent once that is closed."""
+
+    def __init__(
+        self,
+        control: SharedConnection,
+        sockets: Sockets,
+        every_s: float,
+        clock: Follower,
+        refusals: Refusals,
+    ) -> None:
+        self._control = control
+        self._refusals = refusals
+        self._sockets = sockets
+        self._every_ns = int(every_s * 1e9)
+        self._cpu_before_s = time.process_time()  # Spark may have used this process before
+        self._started_ns = 0
+        self._clock = clock
+        self._next_report_ns = 0
+        self.next_ns = 0
+        """When there is next something to tell."""
+        self._core: Core | None = None
+        self._aside: Aside | None = None
+        self._reported_ns = 0
+        self._ended = False
+
+    def tell(self, message: Message) -> None:
+        """Send a message."""
+        if not self._control.closed:
+            self._control.send(0, KIND, [pack(message)])
+            self._control.flush()
+            self._sockets.await_room(self._control)
+
+    def started(self, core: Core, now_ns: int) -> None:
+        """The sources start now. From now on somebody reports even while the core is held up."""
+        self._core = core
+        self._started_ns = self._reported_ns = now_ns
+        self._aside = Aside(partial(self._report_aside, threading.get_ident()))
+
+    def ask_time(self) -> None:
+        """Ask the coordinator for the time, if it is time for that."""
+        if (ask := self._clock.ask()) is not None:
+            self.tell(ask)
+
+    def tell_what_is_due(self, core: Core, now_ns: int, ended: bool) -> None:
+        """Ask for the time, report, or both."""
+        self.ask_time()
+        if now_ns >= self._next_report_ns:
+            self.report(core, now_ns, ended)
+        self.next_ns = min(self._next_report_ns, self._clock.next_ns)
+
+    def report(self, core: Core, now_ns: int, ended: bool) -> None:
+        """Tell how far the core is.
+
+        A coordinator that is held up gets the next one, so that it does not seem silent; but it
+        always learns of the end.
+        """
+        self._next_report_ns = now_ns + self._every_ns
+        if self._aside is not None:
+            self._aside.reported()
+        self._core, self._reported_ns = core, now_ns
+        if self._control.unanswered_bytes and not ended:
+            return
+        progress = self._progress(core, now_ns, ended)
+        with self._control.lock:  # behind the report of the end comes none from aside
+            self._ended = ended
+            self.tell(progress)
+
+    def _progress(self, core: Core, now_ns: int, ended: bool) -> Progress:
+        cpu_s = time.process_time() - self._cpu_before_s
+        running_s = (now_ns - self._started_ns) / 1e9
+        progress = progress_of(core, now_ns, ended, cpu_s, running_s)
+        progress.clock_uncertainty_ns = self._clock.uncertainty_ns
+        progress.refusals = self._refusals.counts()
+        return progress
+
+    def _report_aside(self, thread: int) -> None:
+        """In the thread aside: the worker's own has not reported for a while."""
+        core = self._core
+        if core is None or self._control.unanswered_bytes:
+            return
+        now_ns = self._clock.clock_ns()
+        progress = None
+        for _ in range(_TRIES):
+            # The other thread goes on meanwhile, and counts.
+            with suppress(RuntimeError):
+                progress = self._progress(core, now_ns, ended=False)
+                break
+        if progress is None:
+            return
+        progress.held_in = where_it_is(core, thread)
+        progress.held_s = (now_ns - self._reported_ns) / 1e9 if progress.held_in else 0.0
+        with self._control.lock:
+            if not self._ended and not self._control.closed:
+                self._control.send(0, KIND, [pack(progress)])
+                self._control.flush()
+
+    def close(self) -> None:
+        """Report no more."""
+        if self._aside is not None:
+            self._aside.close()
+            self._aside = None
+
+    def failed(self, rank: int, error: BaseException) -> str:
+        """Tell why this worker cannot go on, and return that with the traceback."""
+        cause = error.error if isinstance(error, OperatorFailed) else error
+        text = "".join(traceback.format_exception(cause))
+        reason = str(error) if isinstance(error, OperatorFailed) else repr(error)
+        self.tell(Failed(rank, reason, text))
+        return f"{reason}\n\n{text}"
+
+    def suspects(self, rank: int, peer: int, reason: str) -> str:
+        """Tell that a peer cannot be reached any more, and return that."""
+        self.tell(Suspects(rank, peer, reason))
+        return f"worker {rank} has lost worker {peer}: {reason}"

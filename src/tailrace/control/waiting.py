@@ -1,0 +1,189 @@
+"""How a worker waits when it has nothing to do: what it decides, and how it does that.
+
+Waking a sleeping process takes 50 us or more and costs the one who wakes it 15 to 20; spinning
+costs a core. `Balanced` therefore does three things. At high rates it naps: it sleeps for a
+moment without a bell, so that nobody has to wake it, and what has come meanwhile is done in one
+turn. At low rates it sleeps until it is woken. And there it spins where that saves a wake-up,
+within a budget: as long as it has worked, and a twentieth of a core besides.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tailrace.control.cores import usable_cores
+from tailrace.control.sockets import Sockets
+from tailrace.transport.ring import Reader
+
+LONGEST_SLEEP_NS = 500_000_000
+WAKING_UP_NS = 150_000
+"""About what falling asleep and waking up take: to be there in time, be up that early."""
+_FOLLOW_NS = 50_000
+"""What follows work closely is often its own answer."""
+_SPIN_NS = 50_000
+_MANY_CORES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """What to do now: spin at most so long, then sleep until woken, at most so long."""
+
+    spin_ns: int = 0
+    sleep_ns: int = 0
+
+
+class Policy:
+    """Decides how to wait. Knows no clock and does nothing itself."""
+
+    naps = False
+    """Whether to rest after each turn, also if it had something to do."""
+
+    def nap_ns(self, now_ns: int, worked_ns: int) -> int:
+        """How long to sleep without being woken by messages; 0: not so, decide.
+
+        Since the last rest the worker has done something for `worked_ns`; 0: there was nothing.
+        """
+        return 0
+
+    def decide(self, now_ns: int, due_ns: int | None, crowded: bool) -> Rest:
+        """What to do when there is nothing to do.
+
+        The worker wants to be back at `due_ns`; more threads than cores want to run, or not.
+        """
+        raise NotImplementedError
+
+    def spun(self, spun_ns: int) -> None:
+        """So long it did spin."""
+
+
+class Spin(Policy):
+    """Never sleep. For workers that have cores of their own."""
+
+    def decide(self, now_ns: int, due_ns: int | None, crowded: bool) -> Rest:
+        """See `Policy`."""
+        return Rest(spin_ns=min(_SPIN_NS, _until(now_ns, due_ns)))
+
+
+class Sleep(Policy):
+    """Never spin: sleep until woken, or until something is due."""
+
+    def decide(self, now_ns: int, due_ns: int | None, crowded: bool) -> Rest:
+        """See `Policy`."""
+        return Rest(sleep_ns=_until(now_ns, due_ns))
+
+
+class Balanced(Policy):
+    """Nap at high rates, sleep at low ones, spin within a budget."""
+
+    SHARE = 0.05
+    """Of a core, that may be spun away beyond what was worked."""
+    BUCKET_NS = 2_000_000
+    """What can be saved of that."""
+    BEAT_NS = 200_000
+    """Naps end at whole multiples of this: all workers of a host are up together, and what one of
+    them sends is taken by the others in the same beat."""
+    NAPS_BELOW_NS = 400_000
+    """Nap while there is work at shorter distances than this."""
+    _RARE_NS = 10_000_000
+
+    def __init__(self) -> None:
+        self._tokens_ns = 0.0
+        self._asked_ns = 0
+        self._worked_at_ns = 0
+        self._gap_ns = self._RARE_NS  # smoothed distance between turns with work
+
+    def nap_ns(self, now_ns: int, worked_ns: int) -> int:
+        """See `Policy`."""
+        earned_ns = worked_ns + self.SHARE * (now_ns - self._asked_ns)
+        self._tokens_ns = min(self._tokens_ns + earned_ns, self.BUCKET_NS)
+        self._asked_ns = now_ns
+        silence_ns = min(now_ns - self._worked_at_ns, self._RARE_NS)
+        if worked_ns:
+            self._gap_ns += (silence_ns - self._gap_ns) // 8
+            self._worked_at_ns = now_ns
+            silence_ns = 0
+        self.naps = self._gap_ns < self.NAPS_BELOW_NS and silence_ns < 4 * self._gap_ns
+        if not self.naps:
+            return 0
+        nap_ns = self.BEAT_NS - now_ns % self.BEAT_NS
+        return nap_ns if nap_ns > self.BEAT_NS // 4 else nap_ns + self.BEAT_NS
+
+    def decide(self, now_ns: int, due_ns: int | None, crowded: bool) -> Rest:
+        """See `Policy`."""
+        sleep_ns = _until(now_ns, due_ns)
+        if crowded or self._tokens_ns < WAKING_UP_NS:
+            return Rest(sleep_ns=sleep_ns)
+        if sleep_ns <= WAKING_UP_NS:
+            return Rest(spin_ns=sleep_ns)  # the last bit
+        if sleep_ns < LONGEST_SLEEP_NS:
+            sleep_ns -= WAKING_UP_NS
+        follows = now_ns - self._worked_at_ns < _FOLLOW_NS
+        return Rest(_FOLLOW_NS if follows else 0, sleep_ns)
+
+    def spun(self, spun_ns: int) -> None:
+        """See `Policy`."""
+        self._tokens_ns -= spun_ns
+
+
+POLICIES: dict[str, type[Policy]] = {"balanced": Balanced, "spin": Spin, "sleep": Sleep}
+
+
+def policy_of(waiting: str) -> Policy:
+    """The policy of that name."""
+    if waiting not in POLICIES:
+        raise ValueError(f"waiting is {waiting!r}; it must be one of {tuple(POLICIES)}")
+    return POLICIES[waiting]()
+
+
+def _until(now_ns: int, due_ns: int | None) -> int:
+    return LONGEST_SLEEP_NS if due_ns is None else max(0, min(LONGEST_SLEEP_NS, due_ns - now_ns))
+
+
+class Waiting:
+    """Does what a policy decides, on a worker's ring and its sockets."""
+
+    def __init__(
+        self, policy: Policy, reader: Reader, sockets: Sockets, cores: float | None = None
+    ) -> None:
+        """On so many cores; by default those that this process may use, its quota included."""
+        self.policy = policy
+        # What spins uses up a small quota, and then work has to wait.
+        self._few_cores = (usable_cores() if cores is None else cores) < _MANY_CORES
+        self._reader = reader
+        self._sockets = sockets
+
+    def nap(self, now_ns: int, worked_ns: int) -> bool:
+        """Sleep for a moment, if the policy wants that; sockets are served."""
+        nap_ns = self.policy.nap_ns(now_ns, worked_ns)
+        if nap_ns and self._sockets.sleep(nap_ns / 1e9):
+            self._sockets.look()
+        return nap_ns > 0
+
+    def rest(self, due_ns: int | None, sources: Iterable[int]) -> None:
+        """Return when there may be something to do: a message, a socket, or it is `due_ns`.
+
+        To return early costs a turn in vain, nothing else. `sources` are descriptors by which
+        sources say that they have something.
+        """
+        reader, sockets = self._reader, self._sockets
+        now_ns = time.monotonic_ns()
+        rest = self.policy.decide(now_ns, due_ns, self._few_cores or reader.crowded())
+        if rest.spin_ns:
+            found = reader.spin(rest.spin_ns / 1e9)
+            self.policy.spun(time.monotonic_ns() - now_ns)
+            if found:
+                return
+        if not rest.sleep_ns:
+            return
+        ready = False
+        patience_ms = reader.arm()
+        if patience_ms:
+            sleep_s = rest.sleep_ns / 1e9
+            if patience_ms > 0:
+                sleep_s = min(sleep_s, patience_ms / 1000)
+            ready = sockets.sleep(sleep_s, sources)
+        reader.disarm()
+        if ready:
+            sockets.look()

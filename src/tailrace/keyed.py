@@ -1,0 +1,163 @@
+"""What a stream that is grouped by key offers besides: state, windows, joins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tailrace import _arguments as arguments
+from tailrace._arguments import OnErrorName, Options
+from tailrace._draft import End
+from tailrace.graph.model import MAIN, KeyFunction, Record, Rule
+from tailrace.graph.validate import TopologyError
+from tailrace.runtime import operators
+from tailrace.runtime.event_time import LATE
+from tailrace.runtime.join import Join, pair
+from tailrace.runtime.process import Operator, Process
+from tailrace.runtime.times import check_seconds
+from tailrace.runtime.windows import Window
+from tailrace.stream import Stream, unread_of
+from tailrace.windowed import WindowedStream
+
+
+class KeyedStream(Stream):
+    """A stream grouped by key: its operators have a state per key."""
+
+    def process(
+        self,
+        operator: Operator,
+        *,
+        name: str | None = None,
+        parallelism: int | None = None,
+        on_error: OnErrorName = "fail",
+    ) -> Stream:
+        """An operator object of your own, with a state per key."""
+        key, *more = self._keys
+        logic = Process(operator, key, keyed=True, more_keys=tuple(more))
+        options = Options(name, parallelism, on_error)
+        return self._then("process", logic, operator, options, ports=self._by_key())
+
+    def scan(
+        self,
+        function: Callable[[Any, Record], Any],
+        *,
+        initial: Any = None,
+        name: str | None = None,
+        parallelism: int | None = None,
+        on_error: OnErrorName = "fail",
+    ) -> Stream:
+        """`state = function(state, record)` per key; (key, state) for each record.
+
+        A new key begins with a copy of `initial`. A state of None is forgotten.
+        """
+        key, *more = self._keys
+        logic = operators.Scan(key, function, initial, tuple(more))
+        options = Options(name, parallelism, on_error)
+        return self._then("scan", logic, function, options, ports=self._by_key())
+
+    def fold(
+        self,
+        function: Callable[[Any, Record], Any],
+        *,
+        initial: Any = None,
+        name: str | None = None,
+        parallelism: int | None = None,
+        on_error: OnErrorName = "fail",
+    ) -> Stream:
+        """Like `scan`, but (key, state) only once per key, when the input ends."""
+        key, *more = self._keys
+        logic = operators.Fold(key, function, initial, tuple(more))
+        options = Options(name, parallelism, on_error)
+        return self._then("fold", logic, function, options, ports=self._by_key())
+
+    @property
+    def _keys(self) -> list[KeyFunction | None]:
+        """How to read keys: one function, or several if keyed streams were merged."""
+        functions: list[KeyFunction | None] = []
+        for end in self._ends:
+            assert end.grouping is not None
+            if end.grouping.function not in functions:
+                functions.append(end.grouping.function)
+        return functions
+
+    def _by_key(self) -> list[list[End]]:
+        """A port for each of these functions."""
+        return [
+            [end for end in self._ends if end.grouping and end.grouping.function == function]
+            for function in self._keys
+        ]
+
+    def window(
+        self, window: Window, *, time: str = "event", lateness_s: float = 0.0
+    ) -> WindowedStream:
+        """Cut each key's records into windows: `tumbling`, `sliding` or `session`.
+
+        In event time a window is over when a watermark reaches its end; `event_time` says how
+        records carry it. In processing time (`time="processing"`) records are as old as the wall
+        clock says when they arrive, and the same clock ends windows: in seconds since 1970.
+
+        A window that is over is forgotten `lateness_s` later. Until then each late record gives
+        its window's result anew, with that record in it; a session's replaces those of all
+        sessions that it overlaps. Records later than that are counted, and go to `late()`.
+
+        >>> from tailrace import Topology, tumbling
+        >>> topology = Topology()
+        >>> clicks = topology.source([("ann", 1), ("bob", 4), ("ann", 2), ("ann", 7)])
+        >>> clicks = clicks.event_time(lambda click: click[1], max_delay_s=3)
+        >>> per_user = clicks.key_by(lambda click: click[0]).window(tumbling(5))
+        >>> per_user.aggregate(lambda count, click: count + 1, 0).sink(print)
+        >>> from tailrace.testing import run
+        >>> report = run(topology)
+        WindowResult(key='ann', start=0, end=5, value=2)
+        WindowResult(key='bob', start=0, end=5, value=1)
+        WindowResult(key='ann', start=5, end=10, value=1)
+        """
+        arguments.check_window(window, lateness_s, time)
+        time_of = arguments.time_function("a window", time, self._time)
+        return WindowedStream(self, window, time_of, lateness_s)
+
+    def join(
+        self,
+        right: KeyedStream,
+        *,
+        within_s: float,
+        function: Callable[[Any, Any], Record] = pair,
+        how: str = "inner",
+        time: str = "event",
+        name: str | None = None,
+        parallelism: int | None = None,
+        on_error: OnErrorName = "fail",
+    ) -> Stream:
+        """`function(left, right)` for all pairs of equal keys at most `within_s` apart in time.
+
+        A pair comes out as soon as both are there. With `how="left"`, a left record without any
+        match comes out as `function(left, None)` when none can come any more; with "outer", those
+        of the right do too.
+
+        In event time both streams need `event_time`, and all pairs of records that are not late
+        are found; a late one still meets what is kept, and if nothing can be kept any more it is
+        counted and goes to `late()`. In processing time, what counts is when they arrive.
+        """
+        check_seconds("within_s of a join", within_s, zero=True)
+        kind = arguments.join_kind(how)
+        for side, stream in (("left", self), ("right", right)):
+            ends = stream._ends if isinstance(stream, KeyedStream) else []
+            if not any(end.grouping and end.grouping.rule is Rule.KEY for end in ends):
+                raise TopologyError(f"the {side} side of a join must come from .key_by(...)")
+            if len(stream._keys) > 1:
+                raise TopologyError(
+                    f"the {side} side of a join is merged of streams with different keys; call"
+                    " .key_by(...) behind the merge"
+                )
+        if right._draft is not self._draft:
+            raise TopologyError("a join got two streams of different topologies")
+        times_of = (
+            arguments.time_function("a join (left side)", time, self._time),
+            arguments.time_function("a join (right side)", time, right._time),
+        )
+        logic = Join((self._keys[0], right._keys[0]), times_of, within_s, function, kind)
+        options = Options(name, parallelism, on_error)
+        ports = [self._ends, right._ends]
+        joined = self._then("join", logic, function, options, outputs=(MAIN, LATE), ports=ports)
+        joined._time = unread_of([self, right])
+        return joined

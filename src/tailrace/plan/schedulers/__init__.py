@@ -1,0 +1,1 @@
+"""One file per scheduler; `by_name` has them all."""

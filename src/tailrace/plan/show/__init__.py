@@ -1,0 +1,1 @@
+"""Plans for people: as text, and as a picture."""

@@ -1,0 +1,58 @@
+"""Which instance owns a key: by its slot, a share of the hashes, or by a table of single keys.
+
+There are always as many slots, whatever the parallelism, so that an owner can change for some of
+them while the others stay. Keys that are routed apart from their slot stand in the table.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from tailrace.routing.hashing import stable_hash
+
+SLOTS = 1 << 14
+
+
+def slot_of(key: Hashable) -> int:
+    """The slot of a key, the same everywhere. Raises TypeError for a key without a stable hash."""
+    return stable_hash(key) % SLOTS
+
+
+@dataclass(frozen=True)
+class Routes:
+    """The owner of every key, as an index among the receivers of a stream.
+
+    >>> even = Routes.even(4)
+    >>> even.owner("a") == even.owners[slot_of("a")]
+    True
+    >>> Routes(even.owners, {"a": 3}).owner("a")
+    3
+    """
+
+    owners: array[int] = field(repr=False)
+    """By slot."""
+    keys: Mapping[Hashable, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if len(self.owners) != SLOTS:
+            raise ValueError(f"owners of {len(self.owners)} slots; there are {SLOTS}")
+
+    @classmethod
+    def even(cls, parallelism: int) -> Routes:
+        """The same number of slots for each, as far as that goes; no table."""
+        return _even(parallelism)
+
+    def owner(self, key: Hashable) -> int:
+        """The owner of a key."""
+        found = self.keys.get(key)
+        return self.owners[slot_of(key)] if found is None else found
+
+
+@lru_cache(maxsize=64)
+def _even(parallelism: int) -> Routes:
+    return Routes(
+        array("H" if parallelism <= 1 << 16 else "L", [i % parallelism for i in range(SLOTS)])
+    )

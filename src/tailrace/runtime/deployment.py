@@ -1,0 +1,165 @@
+"""A plan made concrete: which worker runs which instance, and how records find them.
+
+Ids stay. An instance is known by its first operator and its index. Where a stream enters an
+instance there is a *gate*, whose number is given out once and never again: an instance that moves
+to another worker gets new gates there, and nothing else is renumbered. What one worker sends to one
+gate is a *link*: it has a credit and an order of its own, whichever of the worker's instances are
+the senders. So a worker has as many links as it has receivers, and not as many as there are pairs.
+
+Changing a running job means making a new deployment out of the old one (`changed`), of which every
+core takes over what concerns it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import NamedTuple
+
+from tailrace.graph.model import Graph, Rule
+from tailrace.graph.validate import validate
+from tailrace.graph.wiring import InstanceId, Wiring, wire
+from tailrace.routing.slots import Routes
+
+NOWHERE = -1
+"""As the worker of an instance: nobody runs it."""
+
+
+class Gate(NamedTuple):
+    """Where a stream enters an instance."""
+
+    number: int
+    stream: int
+    """The stream's number in the graph."""
+    instance: InstanceId
+    worker: int
+    """Where the instance runs."""
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """See above. Made by `deploy` and `changed`."""
+
+    wiring: Wiring
+    workers: Mapping[InstanceId, int]
+    """Who runs each instance."""
+    gates: Mapping[int, tuple[Gate, ...]]
+    """By stream, in the order of the instances they lead to."""
+    next_gate: int
+    routes: Mapping[int, Routes] = field(default_factory=dict)
+    """Of streams by key, where they are not the even ones: which instance owns which keys."""
+
+    @property
+    def graph(self) -> Graph:
+        """What is deployed."""
+        return self.wiring.graph
+
+    @cached_property
+    def senders(self) -> dict[int, dict[int, list[InstanceId]]]:
+        """For each stream, its sending instances by their worker."""
+        found: dict[int, dict[int, list[InstanceId]]] = {}
+        for number, (source, _) in self.wiring.streams.items():
+            by_worker = found[number] = {}
+            for index in range(source.parallelism):
+                instance = InstanceId(source.operators[0], index)
+                if (worker := self.workers[instance]) != NOWHERE:
+                    by_worker.setdefault(worker, []).append(instance)
+        return found
+
+    @cached_property
+    def gates_of(self) -> dict[InstanceId, list[Gate]]:
+        """The gates of each instance."""
+        found: dict[InstanceId, list[Gate]] = {instance: [] for instance in self.workers}
+        for gates in self.gates.values():
+            for gate in gates:
+                found[gate.instance].append(gate)
+        return found
+
+    def links_into(self, gate: Gate) -> list[int]:
+        """The workers that send to a gate."""
+        senders = self.senders[gate.stream]
+        if self.graph.streams[gate.stream].grouping.rule is Rule.FORWARD:
+            source, _ = self.wiring.streams[gate.stream]
+            worker = self.workers[InstanceId(source.operators[0], gate.instance.index)]
+            return [] if worker == NOWHERE else [worker]
+        return list(senders)
+
+    def route(self, stream: int) -> Routes:
+        """Which instances own which keys of a stream by key."""
+        return self.routes.get(stream) or Routes.even(len(self.gates[stream]))
+
+
+def deploy(graph: Graph, placement: Sequence[int]) -> Deployment:
+    """A first deployment: the worker of each instance, as plans number them."""
+    wiring = wire(graph)
+    if len(placement) != wiring.instances:
+        raise ValueError(f"{len(placement)} places for {wiring.instances} instances")
+    return _made(wiring, dict(zip(wiring.ids, placement, strict=True)), {}, 0, {})
+
+
+def changed(
+    before: Deployment,
+    *,
+    parallelism: Mapping[str, int] | None = None,
+    workers: Mapping[InstanceId, int] | None = None,
+    routes: Mapping[int, Routes] | None = None,
+) -> Deployment:
+    """The deployment that comes after another; what is not named stays, ids included.
+
+    `parallelism` is by operator: all of a chain change together. Instances that are new must have a
+    worker in `workers`. Routes of a stream whose receivers change in number are the even ones
+    again, unless given.
+    """
+    graph = before.graph
+    if parallelism:
+        known = {operator.name for operator in graph.operators}
+        if unknown := set(parallelism) - known:
+            raise KeyError(f"no operator {min(unknown)!r}; there are {sorted(known)}")
+        operators = tuple(
+            replace(one, parallelism=parallelism.get(one.name, one.parallelism))
+            for one in graph.operators
+        )
+        graph = replace(graph, operators=operators)
+        validate(graph)
+    wiring = wire(graph)
+    named = {**before.workers, **(workers or {})}
+    if missing := [instance for instance in wiring.ids if instance not in named]:
+        raise ValueError(f"no worker is given for the new instance {missing[0]}")
+    kept = {
+        stream: one
+        for stream, one in before.routes.items()
+        if stream in wiring.streams
+        and wiring.streams[stream][1].parallelism == len(before.gates[stream])
+    }
+    where = {instance: named[instance] for instance in wiring.ids}
+    return _made(wiring, where, before.gates, before.next_gate, {**kept, **(routes or {})})
+
+
+def _made(
+    wiring: Wiring,
+    workers: dict[InstanceId, int],
+    before: Mapping[int, tuple[Gate, ...]],
+    next_gate: int,
+    routes: dict[int, Routes],
+) -> Deployment:
+    known = {gate[1:]: gate for gates in before.values() for gate in gates}
+    made: dict[int, tuple[Gate, ...]] = {}
+    for number, (_, target) in wiring.streams.items():
+        gates = []
+        for index in range(target.parallelism):
+            instance = InstanceId(target.operators[0], index)
+            what = (number, instance, workers[instance])
+            if what not in known:
+                known[what] = Gate(next_gate, *what)
+                next_gate += 1
+            gates.append(known[what])
+        made[number] = tuple(gates)
+        if number in routes:
+            last = max([*routes[number].owners, *routes[number].keys.values()])
+            if last >= len(gates):
+                raise ValueError(
+                    f"the routes of {wiring.graph.streams[number].label} lead to instance {last};"
+                    f" there are {len(gates)}"
+                )
+    return Deployment(wiring, workers, made, next_gate, routes)

@@ -1,0 +1,45 @@
+from libc.stdint cimport int64_t
+
+
+cdef class Stamp:
+    cdef public int64_t emitted_ns, origin, now_ns
+
+
+cdef class Lane:
+    cdef readonly int64_t gate
+    cdef readonly int peer, index
+    cdef readonly Exchange exchange
+    cdef public list items
+    cdef readonly int64_t records, sent, messages, bytes_sent, credit_used, bytes_used
+    cdef readonly int64_t most_records, takes
+    cdef readonly bint touched
+    cdef list tail
+    cdef int64_t serial, version, told_ns, segment
+    cdef Py_ssize_t tail_at, segment_start
+    cdef bint told_idle
+    cdef object sizes
+    cdef list blocked
+
+    cdef int open_tail(self, Stamp stamp, int64_t serial) except -1
+    cdef int put_one(self, record, Stamp stamp, int64_t serial) except -1
+    cdef int put_list(self, list records, Stamp stamp) except -1
+    cdef int block(self, set full) except -1
+
+
+cdef class Exchange:
+    cdef readonly int stream
+    cdef readonly str label
+    cdef public object fail
+    cdef readonly list lanes
+    cdef public list senders
+    cdef readonly list touched
+    cdef dict targets
+    cdef readonly int64_t watermark
+    cdef readonly bint idle, pending
+    cdef public int64_t flushes
+    cdef int64_t emitted_ns, version, announced_ns, segment
+    cdef object end
+    cdef int64_t window_records, window_bytes, gathered_records
+
+    cdef int sync(self, Lane lane) except -1
+    cdef int touch(self, Lane lane) except -1

@@ -1,0 +1,327 @@
+# cython: language_level=3
+"""The sending ends of a stream in one worker: a lane for every receiver, and the markers behind all.
+
+All instances of a worker that send on a stream share its exchange. So what goes to one receiver lies
+together whoever sent it, and the work per round grows with the receivers, not with the pairs.
+
+The receiver says how many records it has taken from its queue; a lane sends no more than
+`window_records` beyond that, and nothing more while what it sent beyond that is `window_bytes` or
+more. So a slow instance holds up exactly those who send to it, whatever else the two workers
+exchange, and everything in between is bounded.
+
+Only the sender needs exact sizes: it knows the size of what it sent, and forgets it when the records
+are taken. The receiver just has to report often enough, by records and by bytes.
+"""
+
+from collections import deque
+
+from cpython.list cimport PyList_GET_SIZE
+from libc.stdint cimport int64_t
+
+from tailrace.runtime.markers import BEGINNING, IDLE, End, Watermark, add_marker, unknown
+
+cdef enum:
+    FEW_LANES = 8
+    FIRST_RECORDS = 64
+    ANNOUNCE_NS = 1000000  # how often many receivers without records hear of time
+    AGE_SHIFT = 5  # as in histograms: a thirty-second of its age is within a latency's bucket
+
+cdef int64_t _IDLE = IDLE
+cdef int64_t _BEGINNING = BEGINNING
+
+
+cdef class Stamp:
+    """Of what an instance is processing: when its source emitted it, its origin, and what time it is.
+
+    The origin is a number that a source gave to the batch; 0: nobody asked for it.
+    """
+
+
+cdef class Lane:
+    """What is gathered for one receiver until the worker's round ends, and its credit."""
+
+    def __init__(self, gate, int peer, int index, Exchange exchange not None):
+        self.gate = gate
+        self.peer = peer
+        self.index = index
+        self.exchange = exchange
+        self.items = []
+        # How large records are is known when the first have been sent.
+        self.most_records = min(exchange.gathered_records, FIRST_RECORDS)
+        self.sizes = deque()  # of what was sent: `sent` after it, and bytes
+        self.blocked = []  # the sets of those who wait until this is sent
+        self.serial = -1
+        self.told_ns = _BEGINNING
+
+    cdef int open_tail(self, Stamp stamp, int64_t serial) except -1:
+        """Have records of this stamp added to a run of about the same time, or begin another.
+
+        Runs are in the order of their emission, as far as no sender has put out a later record
+        before an earlier one: each sender's records stay in their order. Those that are tracked by
+        an origin are never put before others, nor taken for what was emitted at another time.
+        """
+        cdef int64_t apart, near
+        cdef Py_ssize_t at
+        cdef tuple run
+        cdef Exchange exchange = self.exchange
+        self.serial = serial
+        if self.version != exchange.version:
+            exchange.sync(self)
+        if not self.touched:
+            exchange.touch(self)
+        if self.segment != exchange.segment:
+            self.segment = exchange.segment
+            self.segment_start = PyList_GET_SIZE(self.items)
+        at = PyList_GET_SIZE(self.items)
+        while at > self.segment_start:
+            run = <tuple>self.items[at - 1]
+            apart = stamp.emitted_ns - <int64_t>run[0]
+            # Both are at least so old: taking one time for the other changes no latency by more
+            # than a bucket of its histogram.
+            near = (stamp.now_ns - max(stamp.emitted_ns, <int64_t>run[0])) >> AGE_SHIFT
+            if stamp.origin == <int64_t>run[1] and (
+                not apart or (not stamp.origin and -near <= apart <= near)
+            ):
+                self.tail = <list>run[2]
+                self.tail_at = at - 1
+                return 0
+            if apart >= 0 or stamp.origin:
+                break
+            at -= 1
+        self.tail = []
+        self.tail_at = at
+        self.items.insert(at, (stamp.emitted_ns, stamp.origin, self.tail))
+        return 0
+
+    cdef int put_one(self, record, Stamp stamp, int64_t serial) except -1:
+        if self.serial != serial:
+            self.open_tail(stamp, serial)
+        self.tail.append(record)
+        self.records += 1
+        return 0
+
+    cdef int put_list(self, list records, Stamp stamp) except -1:
+        """All of a list, which belongs to the lane from now on."""
+        cdef tuple run
+        self.open_tail(stamp, -1)
+        if PyList_GET_SIZE(self.tail):
+            self.tail += records
+        else:
+            self.tail = records
+            run = <tuple>self.items[self.tail_at]
+            self.items[self.tail_at] = (run[0], run[1], records)
+        self.records += PyList_GET_SIZE(records)
+        return 0
+
+    def reject(self, record, error, Stamp stamp not None):
+        """Gather a record that cannot be routed, with the error, for the receiver to deal with."""
+        if self.version != self.exchange.version:
+            self.exchange.sync(self)
+        self.items.append((stamp.emitted_ns, stamp.origin, [(record, error)], True))
+        self.records += 1
+        self.seal()
+        self.touch()
+
+    def put(self, list records not None, Stamp stamp not None):
+        """Gather records, in a list that belongs to the lane from now on."""
+        self.put_list(records, stamp)
+
+    cdef int block(self, set full) except -1:
+        """Have somebody wait until what is gathered here has been sent."""
+        if self not in full:
+            full.add(self)
+            self.blocked.append(full)
+        return 0
+
+    def mark(self, marker):
+        """Put a marker behind the records gathered so far."""
+        add_marker(self.items, marker)
+        self.seal()
+        self.touch()
+
+    def seal(self):
+        """What comes from now on stays behind all that is there."""
+        self.tail = None
+        self.serial = -1
+        self.segment_start = PyList_GET_SIZE(self.items)
+
+    def touch(self):
+        """Have the next flush look at it."""
+        if not self.touched:
+            self.exchange.touch(self)
+
+    def drop(self, list kept not None):
+        """Go on with these items instead of those gathered: some records cannot be sent."""
+        self.items = kept
+        self.records = sum([len(item[2]) for item in kept if type(item) is tuple])
+        self.seal()
+
+    def untouch(self):
+        """A flush looks at it now."""
+        self.touched = False
+
+    @property
+    def open(self):
+        """Whether the receiver may be sent more."""
+        return (
+            self.credit_used < self.exchange.window_records
+            and self.bytes_used < self.exchange.window_bytes
+        )
+
+    def take(self, int64_t size_bytes=0):
+        """All that was gathered, when it has been sent; to another worker, in that many bytes."""
+        cdef int64_t charged, window_bytes = self.exchange.window_bytes
+        items = self.items
+        self.items = []
+        self.takes += 1
+        if self.records:
+            self.messages += 1
+        self.sent += self.records
+        self.credit_used += self.records
+        if not size_bytes:
+            self.most_records = self.exchange.gathered_records
+        elif self.records:
+            self.bytes_sent += size_bytes
+            # The receiver reports each quarter of the window. Nothing may count as the whole of it,
+            # or the sender would wait for a report that is not due.
+            charged = min(size_bytes, window_bytes - window_bytes // 4)
+            self.bytes_used += charged
+            self.sizes.append((self.sent, charged))
+            # Of large records fewer are gathered, so that a message stays below the window.
+            self.most_records = min(
+                max(window_bytes * self.records // size_bytes, 1), self.exchange.gathered_records
+            )
+        self.records = 0
+        self.seal()
+        if self.blocked:
+            for full in self.blocked:
+                full.discard(self)
+            self.blocked.clear()
+        return items
+
+    def credit(self, int64_t taken):
+        """The receiver has taken that many since the start; an older report changes nothing."""
+        self.credit_used = min(self.credit_used, self.sent - taken)
+        sizes = self.sizes
+        while sizes and sizes[0][0] <= taken:
+            self.bytes_used -= sizes.popleft()[1]
+        if self.items and not self.touched:
+            self.exchange.touch(self)
+
+
+cdef class Exchange:
+    """See above. Its senders are routers, one for each sending instance of this worker."""
+
+    def __init__(self, int stream, str label not None, limits, list touched not None):
+        self.stream = stream
+        self.label = label
+        self.window_records = limits.window_records
+        self.window_bytes = limits.window_bytes
+        self.gathered_records = limits.gathered_records
+        self.lanes = []
+        self.senders = []
+        self.touched = touched
+        self.targets = {}  # what routers have found out about keys
+        self.watermark = _BEGINNING
+
+    def lay(self, gates):
+        """Have lanes to these gates, in this order; those that were there stay as they are.
+
+        A receiver that is new hears of the end if that has come before it.
+        """
+        cdef Lane lane
+        known = {lane.gate: lane for lane in self.lanes}
+        self.lanes = []
+        for index, gate in enumerate(gates):
+            lane = known.get(gate.number)
+            if lane is None:
+                lane = Lane(gate.number, gate.worker, index, self)
+                if self.end is not None:
+                    self.sync(lane)
+                    lane.mark(self.end)
+            lane.index = index
+            self.lanes.append(lane)
+        self.targets.clear()
+        for sender in self.senders:
+            sender.relaid()
+
+    cdef int touch(self, Lane lane) except -1:
+        lane.touched = True
+        self.touched.append(lane)
+        return 0
+
+    cdef int sync(self, Lane lane) except -1:
+        """Put behind what a lane holds what there is to say about time."""
+        lane.version = self.version
+        if lane.told_ns < self.watermark or (lane.told_idle and not self.idle):
+            lane.told_ns = self.watermark
+            lane.told_idle = False
+            lane.mark(Watermark(self.watermark, self.emitted_ns))
+        if self.idle and not lane.told_idle:
+            lane.told_idle = True
+            lane.mark(Watermark(_IDLE, self.emitted_ns))
+        return 0
+
+    def mark(self, sender, marker):
+        """One of the senders has put a marker behind what it sent: tell what follows for all."""
+        kind = type(marker)
+        if kind is Watermark:
+            sender.watermark = marker.time_ns
+            self._hear(marker.emitted_ns)
+        elif kind is End:
+            sender.ended = True
+            self._leave(marker)
+        else:
+            raise unknown(marker)
+
+    def leave(self, sender):
+        """A sender is here no more, without an end of the stream."""
+        self.senders.remove(sender)
+        self._leave(End(None))
+
+    def _leave(self, end):
+        cdef Lane lane
+        if any([not one.ended for one in self.senders]):
+            self._hear(self.emitted_ns if end.emitted_ns is None else end.emitted_ns)
+            return
+        for lane in self.lanes:
+            self.sync(lane)
+            lane.mark(end)
+        self.end = end
+        self.pending = False
+
+    def _hear(self, int64_t emitted_ns):
+        """Time may have moved on, to that of the slowest sender."""
+        cdef int64_t lowest = _IDLE, known
+        for sender in self.senders:
+            if not sender.ended:
+                known = sender.watermark
+                if known < lowest:
+                    lowest = known
+        if lowest == _IDLE:
+            if self.idle:
+                return
+            self.idle = True
+        elif lowest > self.watermark or self.idle:
+            self.idle = False
+            self.watermark = max(self.watermark, lowest)
+        else:
+            return
+        self.emitted_ns = emitted_ns
+        self.version += 1
+        self.pending = True
+
+    def announce(self, int64_t now_ns):
+        """Tell all receivers of time that has moved on, unless they are many and heard of it lately."""
+        cdef Lane lane
+        if not self.pending or now_ns < self.due_ns():
+            return
+        self.pending = False
+        self.announced_ns = now_ns
+        for lane in self.lanes:
+            if lane.version != self.version:
+                self.sync(lane)
+
+    def due_ns(self):
+        """From when on all receivers may be told of time."""
+        return 0 if PyList_GET_SIZE(self.lanes) <= FEW_LANES else self.announced_ns + ANNOUNCE_NS

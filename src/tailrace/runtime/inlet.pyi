@@ -1,0 +1,71 @@
+from collections import deque
+from typing import Any
+
+from tailrace.runtime.exchange import Stamp
+from tailrace.runtime.histogram import Histogram
+
+class Inlet:
+    unreported: int
+    unreported_bytes: int
+    watermark: int
+    ended: bool
+    def __init__(
+        self,
+        gate: int,
+        peer: int,
+        port: int,
+        stream: int,
+        queue: Queue,
+        transfer: Histogram,
+        wait: Histogram,
+    ) -> None: ...
+    @property
+    def gate(self) -> int: ...
+    @property
+    def peer(self) -> int: ...
+    @property
+    def port(self) -> int: ...
+    @property
+    def stream(self) -> int: ...
+    @property
+    def received(self) -> int: ...
+    @property
+    def taken(self) -> int: ...
+    @property
+    def waited_ns(self) -> int: ...
+    @property
+    def held(self) -> bool: ...
+    @property
+    def messages(self) -> deque[tuple[list[Any], int, int, int]]: ...
+    @property
+    def queue(self) -> Queue: ...
+    @property
+    def queued(self) -> int: ...
+    def deliver(self, items: list[Any], sent_ns: int, now_ns: int, size_bytes: int) -> None: ...
+    def hold(self) -> None: ...
+    def release(self) -> None: ...
+
+def deliver(
+    inlets: dict[tuple[int, int], Inlet],
+    sender: int,
+    parcels: list[Any],
+    sent_ns: int,
+    now_ns: int,
+    size_bytes: int,
+) -> None: ...
+
+class Queue:
+    @property
+    def order(self) -> deque[Inlet]: ...
+    def __len__(self) -> int: ...
+    def take(
+        self,
+        instance: Any,
+        stamp: Stamp,
+        now_ns: int,
+        most_messages: int,
+        due: list[Inlet],
+        due_records: int,
+        due_bytes: int,
+        enough: int = 2048,
+    ) -> int: ...

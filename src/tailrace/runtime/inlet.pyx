@@ -1,0 +1,258 @@
+# cython: language_level=3
+"""The receiving ends: what has come for an instance, kept apart by link, and processed together."""
+
+from collections import deque
+
+from cpython.list cimport PyList_GET_SIZE
+from libc.stdint cimport int64_t
+from libc.stdlib cimport calloc, free
+
+from tailrace.runtime.markers import BEGINNING, add_marker
+
+from tailrace.runtime.exchange cimport Stamp
+from tailrace.runtime.hot cimport note
+
+cdef enum:
+    ENOUGH = 2048  # records that are taken from the queue before anything else is looked at
+    LARGEST = 4096  # records that are processed in one call
+    AGE_SHIFT = 5  # see Lane.open_tail
+
+cdef int64_t OVER = 0x7FFFFFFFFFFFFFFF
+cdef int64_t AT_ONCE = -OVER
+
+
+cdef class Inlet:
+    """One link: what comes from one worker through one gate."""
+
+    cdef readonly int64_t gate
+    cdef readonly int peer, port, stream
+    cdef readonly int64_t received, taken, waited_ns
+    cdef public int64_t unreported, unreported_bytes, watermark
+    cdef public bint ended
+    cdef readonly bint held
+    cdef Py_ssize_t parked  # turns that came up while it was held
+    cdef int64_t group  # of messages that are processed together, the last it was in
+    cdef Py_ssize_t place  # and where
+    cdef readonly object messages
+    cdef readonly Queue queue
+    cdef object transfer, wait
+
+    def __init__(self, gate, int peer, int port, int stream, Queue queue not None, transfer, wait):
+        self.gate = gate
+        self.peer = peer
+        self.port = port
+        self.stream = stream
+        self.queue = queue
+        self.transfer = transfer.counts  # of the whole stream: from sending to being queued here
+        self.wait = wait.counts  # of the whole stream: from there to being taken
+        self.messages = deque()
+        self.watermark = BEGINNING
+
+    def deliver(self, list items not None, int64_t sent_ns, int64_t now_ns, int64_t size_bytes):
+        """Queue items that have arrived."""
+        cdef int64_t records = records_in(items)
+        if not records and self.messages:
+            # No credit bounds markers; behind the newest message of their link they take no room.
+            last = self.messages[len(self.messages) - 1][0]
+            for item in items:
+                add_marker(last, item)
+            return
+        self.received += records
+        if records:
+            note(self.transfer, now_ns - sent_ns, records)
+        self.messages.append((items, now_ns, size_bytes, records))
+        self.queue.order.append(self)
+
+    def hold(self):
+        """Have what has not been processed wait here from now on, until `release`.
+
+        From within the instance that hears a marker, that is all that comes behind the marker.
+        """
+        self.held = True
+
+    cdef int put_back(self, list items, int64_t now_ns) except -1:
+        """What follows a marker that has this link held was taken too early."""
+        cdef int64_t records = records_in(items)
+        self.taken -= records
+        self.unreported -= records
+        self.messages.appendleft((items, now_ns, 0, records))
+        self.parked += 1
+        return 0
+
+    def release(self):
+        """What has waited is due; behind what others have sent meanwhile."""
+        self.held = False
+        while self.parked:
+            self.parked -= 1
+            self.queue.order.append(self)
+
+    @property
+    def queued(self):
+        """Records that have come and are not yet taken."""
+        return self.received - self.taken
+
+
+def deliver(dict inlets not None, int sender, list parcels not None, int64_t sent_ns,
+            int64_t now_ns, int64_t size_bytes):
+    """Queue the parcels of a jumbo of a worker, each with its share of the size.
+
+    Shares are by records, as the sender counts them: what it waits for must be told by each link.
+    """
+    cdef int64_t total = 0
+    cdef list counts = []
+    for _, items in parcels:
+        counts.append(records_in(items))
+        total += counts[PyList_GET_SIZE(counts) - 1]
+    for (gate, items), count in zip(parcels, counts):
+        (<Inlet>inlets[gate, sender]).deliver(
+            items, sent_ns, now_ns, max(size_bytes * count // max(total, 1), 1)
+        )
+
+
+cdef int64_t records_in(list items) except -1:
+    cdef int64_t records = 0
+    for item in items:
+        if type(item) is tuple:
+            records += PyList_GET_SIZE((<tuple>item)[2])
+    return records
+
+
+cdef class Queue:
+    """What has come for an instance, in the order in which it came."""
+
+    cdef readonly object order  # inlets, once for each message
+    cdef int64_t group
+
+    def __init__(self):
+        self.order = deque()
+
+    def __len__(self):
+        return len(self.order)
+
+    def take(self, instance, Stamp stamp not None, int64_t now_ns, Py_ssize_t most_messages, list due,
+             int64_t due_records, int64_t due_bytes, int64_t enough=ENOUGH):
+        """Have the instance process what is queued, records of several messages together.
+
+        Those of different links are taken in the order of their emission, and put together where
+        taking one's time for the other's cannot change a latency by more than a bucket of its
+        histogram. So what was cut in parts on its way comes together again. Of a link everything
+        stays in its order. Ends early when the instance is congested. Links whose sender should know
+        what was taken are added to `due`. Returns the number of records.
+        """
+        cdef Inlet inlet
+        cdef list links, sequences
+        cdef int64_t taken = 0, gathered, records, size_bytes, waited_ns, received_ns
+        order = self.order
+        stamp.now_ns = now_ns
+        while order and most_messages > 0:
+            links, sequences, gathered = [], [], 0
+            self.group += 1
+            while order and most_messages > 0 and gathered < enough:
+                inlet = order.popleft()
+                if inlet.held:
+                    inlet.parked += 1
+                    continue
+                most_messages -= 1
+                items, received_ns, size_bytes, records = inlet.messages.popleft()
+                if inlet.group == self.group:
+                    (<list>sequences[inlet.place]).extend(items)
+                else:
+                    inlet.group = self.group
+                    inlet.place = PyList_GET_SIZE(links)
+                    links.append(inlet)
+                    sequences.append(items)
+                gathered += records
+                if records:
+                    waited_ns = now_ns - received_ns
+                    note(inlet.wait, waited_ns, records)
+                    inlet.waited_ns += waited_ns * records
+                inlet.taken += records
+                inlet.unreported += records
+                inlet.unreported_bytes += size_bytes
+                if inlet.unreported >= due_records or inlet.unreported_bytes >= due_bytes:
+                    due.append(inlet)
+            taken += gathered
+            self._process(instance, links, sequences, stamp)
+            if instance.congested:
+                break
+        return taken
+
+    cdef int _process(self, instance, list links, list sequences, Stamp stamp) except -1:
+        """Process some items of each link: the oldest of all first, each link's in their order."""
+        cdef Py_ssize_t count = PyList_GET_SIZE(links), i, oldest
+        cdef Py_ssize_t *at
+        cdef int64_t *head_ns
+        cdef list batch = None, entries = instance.entries, sequence
+        cdef int64_t batch_ns = 0, batch_origin = 0, apart
+        cdef int port = -1
+        cdef Inlet inlet
+        cdef tuple run
+        if not count:
+            return 0
+        at = <Py_ssize_t *>calloc(count, sizeof(Py_ssize_t) + sizeof(int64_t))
+        if at is NULL:
+            raise MemoryError()
+        head_ns = <int64_t *>(at + count)
+        try:
+            for i in range(count):
+                head_ns[i] = self._head_ns(<list>sequences[i], 0)
+            while True:
+                oldest = 0
+                for i in range(1, count):
+                    if head_ns[i] < head_ns[oldest]:
+                        oldest = i
+                if head_ns[oldest] == OVER:
+                    break
+                inlet, sequence = links[oldest], sequences[oldest]
+                item = sequence[at[oldest]]
+                at[oldest] += 1
+                head_ns[oldest] = self._head_ns(sequence, at[oldest])
+                if type(item) is tuple and len(<tuple>item) == 3:
+                    run = <tuple>item
+                    if batch is not None:
+                        apart = <int64_t>run[0] - batch_ns
+                        if apart < 0:
+                            apart = -apart
+                        if (
+                            inlet.port == port and run[1] == batch_origin
+                            and PyList_GET_SIZE(batch) < LARGEST
+                            and (
+                                not apart
+                                or apart <= (stamp.now_ns - max(<int64_t>run[0], batch_ns)) >> AGE_SHIFT
+                            )
+                        ):
+                            batch += run[2]
+                            continue
+                        self._put(entries[port], batch, batch_ns, batch_origin, stamp)
+                    batch_ns, batch_origin, batch = run
+                    port = inlet.port
+                    continue
+                if batch is not None:
+                    self._put(entries[port], batch, batch_ns, batch_origin, stamp)
+                    batch = None
+                if type(item) is tuple:
+                    stamp.emitted_ns, stamp.origin = item[0], item[1]
+                    instance.reject(item[2])
+                else:
+                    instance.hear(inlet, item)
+                    if inlet.held and head_ns[oldest] != OVER:
+                        inlet.put_back(sequence[at[oldest]:], stamp.now_ns)
+                        head_ns[oldest] = OVER
+            if batch is not None:
+                self._put(entries[port], batch, batch_ns, batch_origin, stamp)
+        finally:
+            free(at)
+        return 0
+
+    cdef int64_t _head_ns(self, list sequence, Py_ssize_t at) except? -1:
+        """When what comes next of a link was emitted. Markers do not wait for older records."""
+        if at == PyList_GET_SIZE(sequence):
+            return OVER
+        item = sequence[at]
+        return (<tuple>item)[0] if type(item) is tuple else AT_ONCE
+
+    cdef int _put(self, put, list batch, int64_t emitted_ns, int64_t origin, Stamp stamp) except -1:
+        stamp.emitted_ns = emitted_ns
+        stamp.origin = origin
+        put(batch)
+        return 0

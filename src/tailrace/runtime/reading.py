@@ -1,0 +1,318 @@
+"""A running source: the splits of one instance, read in turn, with positions that can be moved."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Any
+
+from tailrace.graph.model import MAIN, Record
+from tailrace.runtime.source import DONE, START, FedReader, Reader, Reply, Source, Split
+from tailrace.runtime.state import Entry, Stateful
+from tailrace.runtime.step import Put, Step
+
+_FIRST_PAUSE_NS = 100_000
+_LONGEST_PAUSE_NS = 5_000_000
+
+
+def pause_ns(empty: int) -> int:
+    """How long to leave a reader alone that says "now" and gave nothing so many times in a row.
+
+    >>> [pause_ns(empty) / 1e6 for empty in (1, 2, 3, 100)]
+    [0.1, 0.2, 0.4, 5.0]
+    """
+    return min(_FIRST_PAUSE_NS << min(empty - 1, 10), _LONGEST_PAUSE_NS)
+
+
+class _Served:
+    """A split that is being read."""
+
+    __slots__ = ("acknowledges", "empty", "polled_ns", "reader", "split")
+
+    def __init__(self, split: Split, reader: Reader) -> None:
+        self.split = split
+        self.reader = reader
+        self.acknowledges = type(reader).acknowledge is not Reader.acknowledge
+        self.empty = 0  # polls in a row that gave nothing
+        self.polled_ns = 0
+
+    def due_ns(self) -> int | None:
+        due_ns = self.reader.due_ns()
+        if due_ns is not None and self.empty and due_ns <= self.polled_ns:
+            return self.polled_ns + pause_ns(self.empty)
+        return due_ns
+
+
+class SourceStep(Stateful):
+    """The splits of one instance. All of them have had their turn before one has its second.
+
+    The state of a source is the positions of its splits, by split: they can be taken out and put in
+    between two polls. They name every split that this instance has, also those not begun and those
+    at their end, so that instances in any number, given these positions, read what is left:
+    nothing twice, nothing missed, if the source `rewinds`.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        index: int,
+        parallelism: int,
+        put: Put,
+        clock_ns: Callable[[], int],
+        positions: Mapping[Split, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        self.source = source
+        self.emitted_ns = 0
+        self.batches = 0
+        """How many polls have given records: the number of the newest batch, counted from 1."""
+        self._index = index
+        self._parallelism = parallelism
+        self._put = put
+        self._clock_ns = clock_ns
+        self._stopped = False
+        self._ahead: dict[Split, Any] = {}
+        self._served: deque[_Served] = deque()
+        self._by_split: dict[Hashable, _Served] = {}
+        self._done: dict[Split, Any] = {}
+        self._elsewhere: set[Split] = set()  # given up, so not new when they are seen again
+        self._latest: _Served | None = None
+        self._quiet_ns = 0  # with several readers: until then none of them has anything
+        self._look_ns = None if source.look_s is None else clock_ns()
+        if positions is None:
+            found = source.splits(parallelism)
+            positions = {split: START for split in found if self._mine(split)}
+            if self._look_ns is not None:
+                self._look_ns += self._look_every_ns
+        try:
+            self.put_in(positions.items())
+        except BaseException:
+            self.close()
+            raise
+
+    def _mine(self, split: Split) -> bool:
+        return split.home(self._parallelism) == self._index
+
+    @property
+    def _look_every_ns(self) -> int:
+        assert self.source.look_s is not None
+        return round(self.source.look_s * 1e9)
+
+    # ---- positions ----
+
+    def positions(self) -> dict[Split, Any]:
+        """Every split that is here, and where it stands: what has been polled is before it."""
+        return {split: self._look(split) for split in self._all()}
+
+    def keys(self) -> list[Hashable]:
+        """The splits that are here."""
+        return list(self._all())
+
+    def _all(self) -> list[Split]:
+        return [*(served.split for served in self._served), *self._ahead, *self._done]
+
+    def _look(self, key: Hashable) -> Any:
+        assert isinstance(key, Split), key
+        if key in self._by_split:
+            position = self._by_split[key].reader.position()
+            return START if position is None else position
+        return self._ahead.get(key, self._done.get(key))
+
+    def _drop(self, key: Hashable) -> None:
+        assert isinstance(key, Split), key
+        if key in self._by_split:
+            self._close(self._by_split[key])
+        self._ahead.pop(key, None)
+        self._done.pop(key, None)
+        self._elsewhere.add(key)
+
+    def take_out(self, keys: Iterable[Hashable]) -> list[Entry]:
+        """Give up splits that are here, closed; with where they stood."""
+        taken = super().take_out(keys)
+        self._quiet_ns = 0
+        self._fill()
+        return taken
+
+    def put_in(self, entries: Iterable[Entry]) -> None:
+        """Serve these splits as well, each from its position; ValueError if one is here."""
+        positions = dict(entries)
+        twice = [str(split) for split in self._all() if split in positions]
+        if twice:
+            raise ValueError(f"the splits {twice} are here already; take them out first")
+        super().put_in(positions.items())
+        self._quiet_ns = 0
+        self._fill()
+
+    def _put_back(self, key: Hashable, value: Any) -> None:
+        assert isinstance(key, Split), key
+        self._elsewhere.discard(key)
+        if value is DONE:
+            self._done[key] = DONE
+        else:
+            self._ahead[key] = value
+
+    def rescale(self, index: int, parallelism: int) -> None:
+        """Be one of another number of instances: of what is new, serve the splits it is home to.
+
+        The splits that are here stay until they are taken out.
+        """
+        self._index, self._parallelism = index, parallelism
+        self._elsewhere = {split for split in self._elsewhere if self._mine(split)}
+
+    def _fill(self) -> None:
+        """Open splits that wait, as many as there may be."""
+        most = self.source.open_at_once
+        while self._ahead and len(self._served) < most:
+            split, position = next(iter(self._ahead.items()))
+            at = None if position is START else position
+            reader = self.source.open(split, self._clock_ns, at)
+            del self._ahead[split]
+            self._by_split[split] = served = _Served(split, reader)
+            self._served.append(served)
+        if self._ahead and self._look_ns is not None:  # these have no end, so nobody would make way
+            raise ValueError(
+                f"one instance has {len(self._ahead) + len(self._served)} files or other splits to"
+                f" follow; at most {most} can be open: raise that limit or the parallelism"
+            )
+
+    def _discover(self, now_ns: int) -> None:
+        """Serve splits that are new."""
+        self._look_ns = now_ns + self._look_every_ns
+        known = self._elsewhere.union(self._all())
+        found = self.source.splits(self._parallelism)
+        new = [split for split in found if split not in known and self._mine(split)]
+        if new:
+            self.put_in((split, self.source.beginning) for split in new)
+
+    # ---- records ----
+
+    def poll(self, most: int) -> list[Record] | None:
+        """What a reader has now, each in its turn; None when all are at their end, or stopped."""
+        if self._stopped:
+            return None
+        if self._look_ns is not None and (now_ns := self._clock_ns()) >= self._look_ns:
+            self._discover(now_ns)
+        while len(self._served) == 1:
+            records = self._ask(self._served[0], most)
+            if records is not None:
+                return records
+        if self._served:
+            return self._ask_in_turn(most)
+        return None if self._look_ns is None else []
+
+    def _ask(self, served: _Served, most: int) -> list[Record] | None:
+        """Poll a reader; None: it was at its end, and the next is open, if there is one."""
+        served.polled_ns = self._clock_ns()
+        records = served.reader.poll(most)
+        if records:
+            served.empty = 0
+            self.batches += 1
+            self._latest = served
+            if self.changes.noted is not None:
+                self._note(served.split)
+            emitted_ns = served.reader.emitted_ns
+            self.emitted_ns = self._clock_ns() if emitted_ns is None else emitted_ns
+            if type(records) is not list:  # guards take nothing else
+                records = list(records)
+        elif records is None:
+            self._note(served.split)
+            self._end(served)
+        else:
+            served.empty += 1
+        return records
+
+    def _ask_in_turn(self, most: int) -> list[Record] | None:
+        now_ns = self._clock_ns()
+        if now_ns < self._quiet_ns:
+            return []
+        quiet_ns, left = sys.maxsize, len(self._served)
+        while left > 0:
+            left -= 1
+            served = self._served[0]
+            self._served.rotate(-1)
+            due_ns = served.reader.due_ns()
+            if due_ns is None or due_ns <= now_ns:
+                others = len(self._served) - 1
+                records = self._ask(served, most)
+                if records:
+                    return records
+                if records is None:
+                    left += len(self._served) - others  # one that was opened in its place
+                    continue
+                due_ns = served.reader.due_ns()
+            quiet_ns = min(quiet_ns, 0 if due_ns is None else due_ns)
+        if not self._served:
+            return None if self._look_ns is None else []
+        self._quiet_ns = quiet_ns
+        return []
+
+    def _end(self, served: _Served) -> None:
+        self._close(served)
+        if self._look_ns is None:
+            self._done[served.split] = DONE
+            self._fill()
+        else:
+            self._discover(self._clock_ns())  # there may be a new one of that name
+
+    def _close(self, served: _Served) -> None:
+        self._served.remove(served)
+        del self._by_split[served.split]
+        served.reader.close()
+
+    def put(self, records: list[Record]) -> None:
+        """Hand on what was polled; then its sender may know.
+
+        With checkpoints this moves: safe is then what a checkpoint has.
+        """
+        self._put(records)
+        latest = self._latest
+        if latest is not None and latest.acknowledges:
+            latest.reader.acknowledge(latest.reader.position())
+
+    def due_ns(self) -> int | None:
+        """When to poll next; None: when a descriptor is readable, or somebody pushes."""
+        if self._stopped or (not self._served and self._look_ns is None):
+            return 0
+        if len(self._served) == 1 and self._look_ns is None:  # the usual case
+            return self._served[0].due_ns()
+        due = [self._look_ns, *(served.due_ns() for served in self._served)]
+        return min((one for one in due if one is not None), default=None)
+
+    def filenos(self) -> list[int]:
+        """The descriptors of all readers that have one; ask again after every poll."""
+        found = (served.reader.fileno() for served in self._served)
+        return [fileno for fileno in found if fileno is not None]
+
+    def receive(self, payload: bytes | memoryview, reply: Reply) -> None:
+        """Something from outside the topology, for those of the splits that want it."""
+        for served in self._served:
+            if isinstance(served.reader, FedReader) and served.reader.wants(payload):
+                served.reader.receive(payload, reply)
+
+    def stop(self) -> None:
+        """End at the next poll."""
+        self._stopped = True
+
+    def close(self) -> None:
+        """Close all readers; then raise what the first of them raised."""
+        failures = []
+        while self._served:
+            try:
+                self._served.pop().reader.close()
+            except Exception as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
+
+
+class SourceLogic:
+    """Makes the steps of a source."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+
+    def start(self, context: Any) -> Step:
+        """Open this instance's splits."""
+        put = context.put(MAIN)
+        return SourceStep(self.source, context.index, context.parallelism, put, context.clock_ns)

@@ -1,6 +1,0 @@
-from typing import Any, Final
-
-TAG: Final[int]
-
-def encode(runs: list[Any]) -> bytes | None: ...
-def decode(payload: bytes) -> list[tuple[int, list[Any]]]: ...

@@ -1,0 +1,234 @@
+"""Another worker, as one object: by ring where memory is shared, by TCP where it is not.
+
+All that a round has for a worker goes to it as one jumbo, encoded once. One that is too large for a
+message of the ring or the connection goes in pieces, so a record may be of any size. How much of
+what was sent has been taken is said in credits, which overtake jumbos that wait for room.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from tailrace.transport import jumbo
+from tailrace.transport.codec import ALIGNMENT_BYTES, CodecError, PickleCodec
+from tailrace.transport.frame import Buffer
+from tailrace.transport.ring import Message, Ring, Writer
+from tailrace.transport.tcp import TcpConnection
+
+KIND_JUMBO = 2
+KIND_PIECE = 3
+KIND_LAST_PIECE = 4
+KIND_CREDIT = 15
+_CREDIT = struct.Struct("<IQ")
+_PIECE_BYTES = 1 << 20
+
+Parcel = tuple[int, list[Any]]
+"""A gate, and the items for it."""
+
+
+class JumboCodec:
+    """Parcels to buffers and back; text and bytes flat, all else by pickle."""
+
+    def __init__(self, clock_ns: Callable[[], int]) -> None:
+        self._clock_ns = clock_ns
+        self._pickle = PickleCodec()
+
+    def encode(self, parcels: list[Parcel]) -> list[Buffer]:
+        """Buffers to be written one after the other. Raises CodecError."""
+        flat, objects = jumbo.encode(parcels, self._clock_ns())
+        if not objects:
+            return [flat]
+        pickled = self._pickle.encode(objects)
+        if len(pickled) == 1:
+            return [flat, *pickled]
+        # What travels out of band is aligned from where its section starts.
+        return [flat, bytes(-len(flat) % ALIGNMENT_BYTES), *pickled]
+
+    def decode(self, payload: bytes | bytearray | memoryview) -> tuple[int, list[Parcel]]:
+        """When it was sent, and the parcels. Raises CodecError.
+
+        Records may be views on the payload, but not on one that lies in a ring.
+        """
+        try:
+            return jumbo.decode(payload, self._unpickled)
+        except ValueError as error:
+            raise CodecError(str(error)) from error
+
+    def _unpickled(self, rest: memoryview) -> list[Any]:
+        padding = 0
+        while padding < len(rest) and not rest[padding]:
+            padding += 1
+        # Views end here, not with the frames of an error: what lies in a ring is given back.
+        with rest, rest[padding:] as pickled:
+            if type(pickled.obj) is Message and self._pickle.makes_views(pickled):
+                return self._pickle.decode(bytes(pickled))
+            return self._pickle.decode(pickled)
+
+
+class Peer:
+    """One other worker. No method waits."""
+
+    most_bytes: int
+    """The largest message."""
+
+    def __init__(self, codec: JumboCodec) -> None:
+        self._codec = codec
+        self._unsent: deque[tuple[int, list[Buffer]]] = deque()
+        self._credits: dict[int, int] = {}
+
+    def send(self, parcels: list[Parcel]) -> int:
+        """Send a jumbo and return its size; 0, and nothing is taken, while an earlier one waits.
+
+        What was taken may wait here, and must not be changed. Raises CodecError.
+        """
+        if self._unsent:
+            return 0
+        buffers = self._codec.encode(parcels)
+        size_bytes = sum(map(len, buffers))
+        if size_bytes <= self.most_bytes:
+            if not self._write(KIND_JUMBO, buffers):
+                self._unsent.append((KIND_JUMBO, buffers))
+        else:
+            self._unsent.extend(_pieces(buffers, min(self.most_bytes, _PIECE_BYTES)))
+            self._write_unsent()
+        return size_bytes
+
+    def credit(self, gate: int, taken: int) -> None:
+        """Let that worker know, by the next flush, how many of a link's records were taken."""
+        self._credits[gate] = taken
+
+    def flush(self) -> None:
+        """Send what waits as far as there is room.
+
+        Raises ConnectionError when the other worker cannot be reached any more.
+        """
+        if self._credits:
+            payload = b"".join(_CREDIT.pack(*credit) for credit in self._credits.items())
+            if self._write(KIND_CREDIT, [payload]):
+                self._credits.clear()
+        if self._unsent:
+            self._write_unsent()
+
+    def _write_unsent(self) -> None:
+        while self._unsent and self._write(*self._unsent[0]):
+            self._unsent.popleft()
+
+    @property
+    def pending(self) -> bool:
+        """Whether something waits to be sent."""
+        return bool(self._unsent or self._credits)
+
+    def close(self) -> None:
+        """End sending."""
+        self._unsent.clear()
+        self._credits.clear()
+
+    def _write(self, kind: int, buffers: list[Buffer]) -> bool:
+        raise NotImplementedError
+
+
+class RingPeer(Peer):
+    """A worker of this node: one copy, into its ring."""
+
+    def __init__(self, ring: Ring, writer: Writer, rank: int, codec: JumboCodec) -> None:
+        """`rank` is our own, by which the receiver knows us."""
+        super().__init__(codec)
+        self._writer = writer
+        self._rank = rank
+        self.most_bytes = ring.max_message_bytes
+
+    def _write(self, kind: int, buffers: list[Buffer]) -> bool:
+        if len(buffers) == 1:
+            return self._writer.send(buffers[0], self._rank, kind, wait=False)
+        return self._writer.send_parts([*buffers], self._rank, kind, wait=False)
+
+    def close(self) -> None:
+        """End sending."""
+        super().close()
+        self._writer.close()
+
+
+class TcpPeer(Peer):
+    """A worker elsewhere."""
+
+    def __init__(self, connection: TcpConnection, rank: int, codec: JumboCodec) -> None:
+        """`rank` is our own, by which the receiver knows us."""
+        super().__init__(codec)
+        self.connection = connection
+        self._rank = rank
+        self.most_bytes = _PIECE_BYTES
+
+    def _write(self, kind: int, buffers: list[Buffer]) -> bool:
+        return self.connection.send(self._rank, kind, buffers)
+
+    def flush(self) -> None:
+        """Also have the system write what is queued."""
+        if self.connection.closed:
+            reason = self.connection.close_reason
+            raise ConnectionError(f"lost a worker at {self.connection.address}: {reason}")
+        super().flush()
+        self.connection.flush()
+
+    @property
+    def pending(self) -> bool:
+        """Whether something waits to be sent."""
+        return super().pending or bool(self.connection.pending_bytes)
+
+    def close(self) -> None:
+        """End sending."""
+        super().close()
+        self.connection.close()
+
+
+def _pieces(buffers: list[Buffer], most_bytes: int) -> list[tuple[int, list[Buffer]]]:
+    """The buffers, in their order, as messages of limited size; the last is said to be that."""
+    messages: list[list[Buffer]] = [[]]
+    room = most_bytes
+    for buffer in buffers:
+        view = memoryview(buffer).cast("B")
+        while len(view):
+            if not room:
+                messages.append([])
+                room = most_bytes
+            messages[-1].append(view[:room])
+            view = view[room:]
+            room = most_bytes - sum(map(len, messages[-1]))
+    *first, last = messages
+    return [*((KIND_PIECE, one) for one in first), (KIND_LAST_PIECE, last)]
+
+
+class Arrivals:
+    """What comes from peers, whole: pieces are put together, credits and parcels told apart."""
+
+    def __init__(
+        self,
+        codec: JumboCodec,
+        deliver: Callable[[int, list[Parcel], int, int], None],
+        credit: Callable[[int, int, int], None],
+    ) -> None:
+        """Calls `deliver(sender, parcels, sent_ns, size)` and `credit(sender, gate, taken)`."""
+        self._codec = codec
+        self._deliver = deliver
+        self._credit = credit
+        self._pieces: dict[int, bytearray] = {}
+
+    def accept(self, sender: int, kind: int, payload: bytes | memoryview) -> None:
+        """Take a message of a worker. Raises CodecError."""
+        if kind == KIND_CREDIT:
+            for gate, taken in _CREDIT.iter_unpack(payload):
+                self._credit(sender, gate, taken)
+            return
+        whole: bytes | bytearray | memoryview = payload
+        if kind not in (KIND_JUMBO, KIND_PIECE, KIND_LAST_PIECE):
+            raise CodecError(f"a message of the unknown kind {kind} from worker {sender}")
+        if kind != KIND_JUMBO:
+            gathered = self._pieces.setdefault(sender, bytearray())
+            gathered += payload
+            if kind == KIND_PIECE:
+                return
+            whole = self._pieces.pop(sender)
+        sent_ns, parcels = self._codec.decode(whole)
+        self._deliver(sender, parcels, sent_ns, len(whole))

@@ -1,0 +1,186 @@
+"""How workers wait, decided under a simulated clock."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tailrace.control.sockets import Sockets
+from tailrace.control.waiting import (
+    LONGEST_SLEEP_NS,
+    POLICIES,
+    WAKING_UP_NS,
+    Balanced,
+    Policy,
+    Rest,
+    Sleep,
+    Waiting,
+    policy_of,
+)
+from tailrace.transport.ring import Doorbell, Ring
+
+MS = 1_000_000
+US = 1_000
+
+
+@dataclass
+class World:
+    """A worker whose messages come at given times; each turn with some of them takes a while."""
+
+    policy: Policy
+    arrivals_ns: list[int]
+    turn_ns: int = 40 * US
+    due: bool = False
+    """Whether the worker knows when they come, like a source's."""
+    crowded: bool = False
+    now_ns: int = 1_000 * MS
+    worked_ns: int = 0
+    spun_ns: int = 0
+    naps: int = 0
+    rests: int = 0
+    late_ns: list[int] = field(default_factory=list)
+
+    def run(self, until_ns: int) -> None:
+        arrivals = [self.now_ns + at_ns for at_ns in self.arrivals_ns]
+        until_ns += self.now_ns
+        while self.now_ns < until_ns:
+            came = [at_ns for at_ns in arrivals if at_ns <= self.now_ns]
+            arrivals = arrivals[len(came) :]
+            worked_ns = self.turn_ns if came else 0
+            self.now_ns += worked_ns
+            self.worked_ns += worked_ns
+            self.late_ns += [self.now_ns - at_ns for at_ns in came]
+            self._wait(worked_ns, arrivals[0] if arrivals else until_ns)
+
+    def _wait(self, worked_ns: int, next_ns: int) -> None:
+        nap_ns = self.policy.nap_ns(self.now_ns, worked_ns)
+        if nap_ns:
+            self.naps += 1
+            self.now_ns += nap_ns
+            return
+        self.rests += 1
+        rest = self.policy.decide(self.now_ns, next_ns if self.due else None, self.crowded)
+        spun_ns = max(0, min(rest.spin_ns, next_ns - self.now_ns))
+        self.spun_ns += spun_ns
+        self.policy.spun(spun_ns)
+        self.now_ns += spun_ns
+        if self.now_ns < next_ns:
+            woken_ns = self.now_ns + rest.sleep_ns if self.due else next_ns + 60 * US
+            self.now_ns = max(min(self.now_ns + rest.sleep_ns, woken_ns), self.now_ns + 1)
+
+
+def poisson(per_s: float, seconds: float, seed: int = 0) -> list[int]:
+    chance = random.Random(seed)
+    arrivals: list[int] = []
+    at_s = chance.expovariate(per_s)
+    while at_s < seconds:
+        arrivals.append(int(at_s * 1e9))
+        at_s += chance.expovariate(per_s)
+    return arrivals
+
+
+@given(st.floats(20, 20_000), st.integers(0, 2**32), st.integers(5 * US, 500 * US), st.booleans())
+def test_balanced_spins_no_more_than_it_works_and_a_twentieth_of_a_core(
+    per_s: float, seed: int, turn_ns: int, due: bool
+) -> None:
+    world = World(Balanced(), poisson(per_s, 0.2, seed), turn_ns, due)
+    world.run(200 * MS)
+    one_spin_ns = WAKING_UP_NS
+    elapsed_ns = world.now_ns - 1_000 * MS
+    allowed_ns = world.worked_ns + 0.05 * elapsed_ns + Balanced.BUCKET_NS + one_spin_ns
+    assert world.spun_ns <= allowed_ns
+
+
+def test_balanced_naps_when_work_comes_often_and_stops_when_it_does_not() -> None:
+    world = World(Balanced(), poisson(10_000, 0.5))
+    world.run(500 * MS)
+    naps, rests = world.naps, world.rests
+    assert naps > 20 * rests
+    world.arrivals_ns = [MS]
+    world.run(2_000 * MS)
+    assert world.naps < naps + 20
+    assert world.rests < rests + 20
+
+
+def test_naps_make_many_records_one_turn() -> None:
+    world = World(Balanced(), poisson(10_000, 0.5))
+    world.run(500 * MS)
+    assert world.worked_ns < 0.7 * len(world.late_ns) * world.turn_ns
+    assert sorted(world.late_ns)[len(world.late_ns) // 2] < 150 * US
+
+
+@given(st.integers(0, 10 * MS))
+def test_naps_of_all_workers_end_together(from_ns: int) -> None:
+    policy = Balanced()
+    beat_ns = Balanced.BEAT_NS
+    now_ns = 1_000 * MS
+    for _ in range(100):
+        now_ns += 100 * US
+        policy.nap_ns(now_ns, 40 * US)
+    now_ns += 100 * US + from_ns % (200 * US)
+    nap_ns = policy.nap_ns(now_ns, 40 * US)
+    assert (now_ns + nap_ns) % beat_ns == 0
+    assert beat_ns // 4 < nap_ns <= beat_ns + beat_ns // 4
+
+
+def test_balanced_is_up_in_time_for_what_is_due_rarely() -> None:
+    world = World(Balanced(), [i * 20 * MS for i in range(1, 50)], due=True)
+    world.run(1_000 * MS)
+    assert world.naps == 0
+    assert max(world.late_ns[5:]) <= world.turn_ns
+
+
+@pytest.mark.parametrize("due", [True, False])
+def test_balanced_does_not_spin_when_others_want_the_core(due: bool) -> None:
+    world = World(Balanced(), poisson(1_000, 0.2), due=due, crowded=True)
+    world.run(200 * MS)
+    assert world.spun_ns == 0
+
+
+@pytest.mark.parametrize("name", ["balanced", "sleep"])
+def test_an_idle_worker_sleeps_as_long_as_it_may(name: str) -> None:
+    world = World(policy_of(name), [])
+    world.run(60_000 * MS)
+    assert world.spun_ns == 0
+    assert world.rests <= 60_000 * MS // LONGEST_SLEEP_NS + 1
+
+
+def test_sleep_never_spins_and_never_naps() -> None:
+    world = World(Sleep(), poisson(5_000, 0.2))
+    world.run(200 * MS)
+    assert (world.spun_ns, world.naps) == (0, 0)
+
+
+def test_spin_never_sleeps() -> None:
+    policy = policy_of("spin")
+    for due_ns in (None, 5 * MS, 1 * MS, 0):
+        assert policy.nap_ns(1 * MS, 40 * US) == 0
+        assert policy.decide(1 * MS, due_ns, crowded=True).sleep_ns == 0
+
+
+@pytest.mark.parametrize("cores", [0.5, 1.5])
+def test_a_small_quota_of_cores_is_crowded(cores: float) -> None:
+    told: list[bool] = []
+
+    class Told(Policy):
+        def decide(self, now_ns: int, due_ns: int | None, crowded: bool) -> Rest:
+            told.append(crowded)
+            return Rest()
+
+    doorbell = Doorbell()
+    with Ring.create(1 << 16) as ring, ring.reader(doorbell) as reader:
+        sockets = Sockets(doorbell, lambda connection, frame: None)
+        Waiting(Told(), reader, sockets, cores).rest(None, ())
+        sockets.close()
+    doorbell.close()
+    assert told == [True]
+
+
+def test_another_name_is_refused_with_those_there_are() -> None:
+    with pytest.raises(ValueError, match=r"'nap'; it must be one of .*balanced.*spin.*sleep"):
+        policy_of("nap")
+    assert set(POLICIES) == {"balanced", "spin", "sleep"}

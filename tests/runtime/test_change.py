@@ -1,0 +1,358 @@
+"""A core under one deployment after another: instances come, go and move with their state.
+
+What a protocol will do in a running job is done by hand here: the senders pause, what is under way
+is taken, states go to the new owners of their keys, the receivers change first, then the senders.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tailrace as tr
+from tailrace.graph.validate import TopologyError
+from tailrace.graph.wiring import InstanceId
+from tailrace.routing.slots import SLOTS, Routes
+from tailrace.runtime.core import Core, Limits
+from tailrace.runtime.deployment import Deployment, changed, deploy
+from tailrace.runtime.markers import Watermark
+from tailrace.runtime.state import Stateful
+from tailrace.testing import VirtualClock, collect
+from tests.runtime.posts import Kept
+
+Event = tuple[str, int, int]
+"""Key, time, number."""
+WORKERS = 3
+
+
+def key_of(event: Event) -> str:
+    return event[0]
+
+
+def time_of(event: Event) -> int:
+    return event[1]
+
+
+class Counting(tr.Operator):
+    def process(self, event: Event) -> None:
+        self.state = (self.state or 0) + 1
+        self.emit((self.key, self.state, event[2]))
+
+    def finish_key(self) -> None:
+        self.emit((self.key, "end", self.state))
+
+
+def counted(stream: Any, right: Any) -> Any:
+    return stream.scan(lambda state, event: (state or 0) + event[2], parallelism=2, name="op")
+
+
+def folded(stream: Any, right: Any) -> Any:
+    return stream.fold(lambda state, event: [*(state or []), event[2]], parallelism=2, name="op")
+
+
+def processed(stream: Any, right: Any) -> Any:
+    return stream.process(Counting(), parallelism=2, name="op")
+
+
+def tumbled(stream: Any, right: Any) -> Any:
+    return stream.window(tr.tumbling(4)).collect(parallelism=2, name="op")
+
+
+def in_sessions(stream: Any, right: Any) -> Any:
+    return stream.window(tr.session(3)).collect(parallelism=2, name="op")
+
+
+def joined(stream: Any, right: Any) -> Any:
+    return stream.join(right, within_s=2, how="outer", parallelism=2, name="op")
+
+
+OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "scan": counted,
+    "fold": folded,
+    "process": processed,
+    "tumbling": tumbled,
+    "session": in_sessions,
+    "join": joined,
+}
+
+
+class Cluster:
+    """Some cores with channels that keep what is sent until it is asked for."""
+
+    def __init__(self, operate: Callable[[Any, Any], Any], events: list[Event]) -> None:
+        topology = tr.Topology()
+
+        def keyed(name: str, some: list[Event]) -> Any:
+            source = topology.source(some, name=name).event_time(time_of, max_delay_s=0)
+            return source.key_by(key_of)
+
+        left, right = events[::2], events[1::2]
+        if operate is joined:
+            results = joined(keyed("left", left), keyed("right", right))
+        else:
+            results = operate(keyed("left", events), None)
+        self.results = collect(results.shuffle())
+        self.clock = VirtualClock()
+        heads = [name.operator for name in _ids(topology)]
+        placement = [
+            0 if head != "op" else 1 + heads[:i].count("op") for i, head in enumerate(heads)
+        ]
+        self.deployment = deploy(topology.graph, placement)
+        self.posts = [Kept() for _ in range(WORKERS)]
+        self.cores = [
+            Core(rank, self.deployment, self.clock, post, limits=Limits(poll_records=3))
+            for rank, post in enumerate(self.posts)
+        ]
+
+    def exchange(self) -> bool:
+        """Carry what was sent; whether that was anything."""
+        moved = False
+        for rank, post in enumerate(self.posts):
+            messages, post.messages = post.messages, []
+            for parcels in messages:
+                for gate, items in parcels:
+                    worker = self._worker_of(gate)
+                    self.cores[worker].deliver(rank, [(gate, items)], 0, 1)
+                    moved = True
+            credits, post.credits = post.credits, []
+            for peer, gate, taken in credits:
+                self.cores[peer].credit(gate, taken)
+        return moved
+
+    def _worker_of(self, number: int) -> int:
+        return next(
+            gate.worker
+            for gates in self.deployment.gates.values()
+            for gate in gates
+            if gate.number == number
+        )
+
+    def rounds(self, count: int) -> None:
+        for _ in range(count):
+            for core in self.cores:
+                core.round()
+            self.exchange()
+
+    def settle(self) -> None:
+        """Let the operator take all that is under way, while the sources pause."""
+        progress = True
+        while progress:
+            progress = self.exchange()
+            for core in self.cores[1:]:
+                progress |= core.round()
+        # What came out is for the sink, beside the sources.
+        sink = self.cores[0].instance("sink")
+        while sink.queue.order:
+            self.cores[0]._take(sink)
+
+    def change(self, after: Deployment) -> None:
+        self.settle()
+        stream = next(n for n, s in enumerate(after.graph.streams) if s.target == "op")
+        routes = after.route(stream)
+        taken: dict[InstanceId, list[Any]] = {}
+        shared = []
+        for core in self.cores[1:]:
+            for instance in core.instances:
+                step = instance.step("op")
+                assert isinstance(step, Stateful)
+                shared.append(step.shared())
+                leaves = after.workers.get(instance.id) != core.rank
+                for key, _ in list(step.entries()):
+                    owner = InstanceId("op", routes.owner(key))
+                    if leaves or owner != instance.id:
+                        taken.setdefault(owner, []).extend(step.take_out([key]))
+        before = [one for core in self.cores[1:] for one in core.instances]
+        self.deployment = after
+        for core in self.cores[1:]:
+            core.change(after)
+        for core in self.cores[1:]:
+            for instance in core.instances:
+                step = instance.step("op")
+                assert isinstance(step, Stateful)
+                if not any(instance is one for one in before):
+                    for one in shared:
+                        step.put_shared(one)
+                step.put_in(taken.get(instance.id, []))
+        self.exchange()
+        self.cores[0].change(after)
+
+    def finish(self) -> Counter[Any]:
+        for _ in range(1000):
+            self.rounds(1)
+            if all(core.ended for core in self.cores) and not self.exchange():
+                break
+        else:
+            raise AssertionError("it does not end")
+        for core in self.cores:
+            core.close()
+        return Counter(map(repr, self.results))
+
+
+def _ids(topology: tr.Topology) -> tuple[InstanceId, ...]:
+    from tailrace.graph.wiring import wire
+
+    return wire(topology.graph).ids
+
+
+def grown(before: Deployment) -> Deployment:
+    return changed(before, parallelism={"op": 3}, workers={InstanceId("op", 2): 1})
+
+
+def shrunk(before: Deployment) -> Deployment:
+    return changed(before, parallelism={"op": 1})
+
+
+def moved(before: Deployment) -> Deployment:
+    return changed(before, workers={InstanceId("op", 1): 1})
+
+
+def rerouted(before: Deployment) -> Deployment:
+    streams = [n for n, s in enumerate(before.graph.streams) if s.target == "op"]
+    even = Routes.even(2)
+    halves = type(even.owners)("H", [int(slot < SLOTS // 3) for slot in range(SLOTS)])
+    return changed(before, routes=dict.fromkeys(streams, Routes(halves, {"a": 1, "b": 0})))
+
+
+CHANGES = [grown, shrunk, moved, rerouted]
+events = st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(0, 3)), max_size=60)
+
+
+@pytest.mark.parametrize("operate", OPERATORS.values(), ids=OPERATORS.keys())
+@settings(max_examples=40)
+@given(events, st.integers(0, 12), st.sampled_from(CHANGES))
+def test_a_change_in_the_middle_changes_no_result(
+    operate: Callable[[Any, Any], Any],
+    gaps: list[tuple[str, int]],
+    when: int,
+    change: Callable[[Deployment], Deployment],
+) -> None:
+    time, some = 0, []
+    for number, (key, gap) in enumerate(gaps):
+        time += gap
+        some.append((key, time, number))
+    expected = Cluster(operate, some).finish()
+    cluster = Cluster(operate, some)
+    cluster.rounds(when)
+    if not all(instance.ended for core in cluster.cores[1:] for instance in core.instances):
+        cluster.change(change(cluster.deployment))
+    assert cluster.finish() == expected
+
+
+def test_ids_stay_and_numbers_are_never_given_again() -> None:
+    cluster = Cluster(counted, [])
+    before = cluster.deployment
+    after = changed(moved(grown(before)), workers={InstanceId("op", 1): 2})
+    numbers = {gate.instance: gate.number for gates in before.gates.values() for gate in gates}
+    for gates in after.gates.values():
+        for gate in gates:
+            if gate.instance == InstanceId("op", 1):
+                # It has been away: what was on its way to where it was must not be taken for new.
+                assert gate.number not in numbers.values()
+            elif gate.instance in numbers:
+                assert gate.number == numbers[gate.instance]
+    assert after.next_gate > before.next_gate
+
+
+def test_an_instance_with_records_queued_does_not_leave() -> None:
+    cluster = Cluster(counted, [("a", 1, 1), ("b", 2, 2), ("c", 3, 3), ("d", 4, 4)])
+    cluster.cores[0].round()
+    cluster.exchange()
+    after = changed(cluster.deployment, workers={InstanceId("op", 0): 0, InstanceId("op", 1): 0})
+    with pytest.raises(RuntimeError, match=r"cannot leave worker \d: it has \d records queued"):
+        for core in cluster.cores[1:]:
+            core.change(after)
+
+
+def test_a_link_that_is_held_waits_while_others_go_on() -> None:
+    topology = tr.Topology()
+    got = collect(topology.source([], parallelism=2).shuffle().map(abs, parallelism=1))
+    core = Core(0, deploy(topology.graph, [1, 2, 0]), VirtualClock(), Kept())
+    (first, second) = core.instances[0].inlets.values()
+    first.hold()
+    core.deliver(1, [(0, [(0, 0, [1, 2])])], 0)
+    core.deliver(2, [(0, [(0, 0, [3])])], 0)
+    core.deliver(1, [(0, [(0, 0, [4])])], 0)
+    while core.round():
+        pass
+    assert got == [3]
+    first.release()
+    core.deliver(2, [(0, [(0, 0, [5])])], 0)
+    while core.round():
+        pass
+    assert got == [3, 1, 2, 4, 5]
+    assert (first.queued, second.queued) == (0, 0)
+
+
+def test_records_keep_the_origin_of_their_batch_through_operators_and_workers() -> None:
+    topology = tr.Topology()
+    stream = topology.source(range(10)).map(abs).shuffle().map(abs, parallelism=2)
+    stream.shuffle().sink(print, parallelism=1)
+    deployment = deploy(topology.graph, [0, 1, 1, 2])
+    posts = [Kept(), Kept()]
+    limits = Limits(poll_records=2)
+    first, second = (
+        Core(rank, deployment, VirtualClock(), post, limits=limits, origins=True)
+        for rank, post in enumerate(posts)
+    )
+    while not first.ended:
+        first.round()
+    origins = {}
+    for item in posts[0].items:
+        if isinstance(item, tuple):
+            origins.update(dict.fromkeys(item[2], item[1]))
+    assert len(set(origins.values())) == 5, "two records have one origin"
+    for parcels in posts[0].messages:
+        second.deliver(0, parcels, 0)
+    while not second.ended:
+        second.round()
+    for item in posts[1].items:
+        if isinstance(item, tuple):
+            assert {origins[record] for record in item[2]} == {item[1]}
+
+
+def test_a_link_held_by_a_marker_keeps_what_comes_behind_it() -> None:
+    topology = tr.Topology()
+    got = collect(topology.source([], parallelism=2).shuffle().map(abs, parallelism=1))
+    core = Core(0, deploy(topology.graph, [1, 2, 0]), VirtualClock(), Kept())
+    (instance,) = core.instances
+    first, second = instance.inlets.values()
+    heard = instance.hear
+
+    def hear(inlet: Any, marker: Any) -> None:
+        heard(inlet, marker)
+        inlet.hold()
+
+    instance.hear = hear  # type: ignore[method-assign]
+    core.deliver(1, [(0, [(0, 0, [1]), Watermark(5, 0), (0, 0, [2])])], 0)
+    core.deliver(1, [(0, [(0, 0, [3])])], 0)
+    core.deliver(2, [(0, [(0, 0, [4])])], 0)
+    while core.round():
+        pass
+    assert sorted(got) == [1, 4]
+    assert (first.queued, second.queued) == (2, 0)
+    first.release()
+    while core.round():
+        pass
+    assert got[-2:] == [2, 3]
+    assert first.queued == 0
+
+
+def test_what_cannot_be_is_refused() -> None:
+    cluster = Cluster(counted, [])
+    before = cluster.deployment
+    stream = next(n for n, s in enumerate(before.graph.streams) if s.target == "op")
+    with pytest.raises(ValueError, match="lead to instance 7; there are 2"):
+        changed(before, routes={stream: Routes(Routes.even(2).owners, {"a": 7})})
+    with pytest.raises(KeyError, match="no operator 'nobody'"):
+        changed(before, parallelism={"nobody": 2})
+    topology = tr.Topology()
+    topology.source([1], parallelism=2, name="in").map(abs, name="out").sink(print, name="end")
+    with pytest.raises(TopologyError, match="parallelisms are 2 and 3"):
+        changed(deploy(topology.graph, [0, 0]), parallelism={"out": 3})
+    core = cluster.cores[2]
+    core.change(moved(before))
+    with pytest.raises(RuntimeError, match="has left worker 2 before"):
+        core.change(before)

@@ -1,0 +1,144 @@
+"""The example programs that run on Spark, whole and as they are but for ports and durations."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tailrace as tr
+from tailrace.planner.calibrate import cache_path
+from tailrace.planner.detect import detect
+from tailrace.topology import Topology
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+PATIENCE_S = 60.0
+
+
+def run(name: str, folder: Path, **instead: str) -> None:
+    """Run an example with some of its text replaced, as `__main__`."""
+    text = (EXAMPLES / f"{name}.py").read_text()
+    for old, new in instead.items():
+        assert text.count(old) == 1, f"{name}.py has no {old!r}, or several"
+        text = text.replace(old, new)
+    program = folder / f"{name}.py"
+    program.write_text(text)
+    runpy.run_path(str(program), run_name="__main__")
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+@pytest.fixture
+def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Callable[[Any], None]], None]]:
+    """Have something done to the job that an example starts, beside it; then the job is stopped."""
+    threads: list[threading.Thread] = []
+    errors: list[BaseException] = []
+    real = Topology.start
+
+    def begin(act: Callable[[Any], None]) -> None:
+        def start(self: tr.Topology, *arguments: Any, **options: Any) -> Any:
+            job = real(self, *arguments, **options)
+
+            def visit() -> None:
+                try:
+                    act(job)
+                except BaseException as error:
+                    errors.append(error)
+                finally:
+                    job.stop()
+
+            threads.append(threading.Thread(target=visit))
+            threads[-1].start()
+            return job
+
+        monkeypatch.setattr(Topology, "start", start)
+
+    yield begin
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    assert len(threads) == 1
+    assert not errors, errors
+
+
+def until(job: Any, condition: Callable[[], object]) -> None:
+    while not condition():
+        assert job.is_active, job.status
+        threading.Event().wait(0.02)
+
+
+def test_a_dataframe_in_and_a_table_out(
+    spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("from_spark", tmp_path)
+    out = capsys.readouterr().out
+    assert "while it runs: True" in out
+    assert "|sensor|count|" in out
+
+
+def test_a_plan_is_made_kept_and_run(
+    spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    cache_path().parent.mkdir(parents=True)
+    replace(detect(), yardstick_ns=300.0).save(cache_path())  # or it would measure for seconds
+    run("plan", tmp_path, **{"seconds=3": "seconds=0.5"})
+    out = capsys.readouterr().out
+    assert "|stream|sum(records)|" in out.replace(" ", "")
+    assert "sentences/s, got" in out
+
+
+def test_the_past_and_then_live_visits(
+    spark: Any,
+    tmp_path: Path,
+    free_port: int,
+    meanwhile: Callable[[Callable[[Any], None]], None],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    jobs = []
+
+    def visit(job: Any) -> None:
+        jobs.append(job)
+        until(job, lambda: job.status == "running")
+        with socket.create_connection(("127.0.0.1", free_port), PATIENCE_S) as connection:
+            for at_s in range(100):
+                line = json.dumps({"at_s": at_s, "page": "home"})
+                connection.sendall(f"{line}\n".encode())
+            until(job, lambda: job.last_progress.delivered)
+
+    meanwhile(visit)
+    run("history", tmp_path, **{"PORT = 9998": f"PORT = {free_port}"})
+    assert jobs[0].last_progress.emitted == {"source": 100}
+    assert capsys.readouterr().out.count("20.0") == 3  # visits a minute of each page
+
+
+def test_words_from_a_socket(
+    spark: Any,
+    tmp_path: Path,
+    meanwhile: Callable[[Callable[[Any], None]], None],
+) -> None:
+    jobs = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(PATIENCE_S)
+
+        def speak(job: Any) -> None:
+            jobs.append(job)
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(b"to be or not to be\n")
+                until(job, lambda: job.last_progress.delivered == 6)
+
+        meanwhile(speak)
+        port = server.getsockname()[1]
+        run("socket_words", tmp_path, **{'"127.0.0.1", 9999': f'"127.0.0.1", {port}'})
+    assert jobs[0].last_progress.delivered == 6

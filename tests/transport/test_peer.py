@@ -1,0 +1,107 @@
+"""One object per peer: jumbos whole or in pieces, and credits."""
+
+from typing import Any
+
+import pytest
+
+from tailrace.transport.codec import CodecError
+from tailrace.transport.peer import KIND_CREDIT, Arrivals, JumboCodec, Parcel, Peer
+
+
+class SmallPeer(Peer):
+    """Reached by messages of at most so many bytes, as long as there is room."""
+
+    def __init__(self, most_bytes: int) -> None:
+        super().__init__(JumboCodec(lambda: 5))
+        self.most_bytes = most_bytes
+        self.messages: list[tuple[int, bytes]] = []
+        self.room = 1 << 30
+
+    def _write(self, kind: int, buffers: list[Any]) -> bool:
+        payload = b"".join(buffers)
+        assert len(payload) <= self.most_bytes
+        if not self.room:
+            return False
+        self.room -= 1
+        self.messages.append((kind, payload))
+        return True
+
+
+class Seen:
+    """What arrives."""
+
+    def __init__(self) -> None:
+        self.parcels: list[Parcel] = []
+        self.credits: list[tuple[int, int, int]] = []
+        self.sizes: list[int] = []
+        self.arrivals = Arrivals(JumboCodec(lambda: 5), self._deliver, self._credit)
+
+    def _deliver(self, sender: int, parcels: list[Parcel], sent_ns: int, size: int) -> None:
+        assert (sender, sent_ns) == (3, 5)
+        self.parcels += parcels
+        self.sizes.append(size)
+
+    def _credit(self, sender: int, gate: int, taken: int) -> None:
+        self.credits.append((sender, gate, taken))
+
+    def take(self, peer: SmallPeer) -> None:
+        for kind, payload in peer.messages:
+            self.arrivals.accept(3, kind, payload)
+        peer.messages.clear()
+
+
+def test_parcels_for_many_gates_go_as_one_message() -> None:
+    peer, seen = SmallPeer(100_000), Seen()
+    sent: list[Parcel] = [(gate, [(0, 0, [f"for {gate}"])]) for gate in range(300)]
+    size = peer.send(sent)
+    assert len(peer.messages) == 1
+    seen.take(peer)
+    assert seen.parcels == sent
+    assert seen.sizes == [size]
+
+
+@pytest.mark.parametrize("size", [1_000, 40_000, 3_000_000])
+def test_a_record_of_any_size_goes_in_pieces_and_comes_whole(size: int) -> None:
+    peer, seen = SmallPeer(1000), Seen()
+    sent: list[Parcel] = [(1, [(7, 0, ["small", "x" * size, "last"])]), (2, [(7, 0, [(1, "y")])])]
+    assert peer.send(sent) > size
+    seen.take(peer)
+    assert seen.parcels == sent
+
+
+def test_what_finds_no_room_follows_later_and_before_anything_else() -> None:
+    peer, seen = SmallPeer(1000), Seen()
+    first: list[Parcel] = [(1, [(3, 0, ["x" * 100] * 40)])]
+    later: list[Parcel] = [(1, [(4, 0, ["later"])])]
+    peer.room = 2
+    assert peer.send(first)
+    assert peer.pending
+    assert peer.send(later) == 0
+    peer.room = 100
+    peer.flush()
+    assert peer.send(later)
+    seen.take(peer)
+    assert seen.parcels == first + later
+
+
+def test_credits_go_before_a_jumbo_that_waits_and_the_newest_counts() -> None:
+    peer, seen = SmallPeer(1000), Seen()
+    peer.room = 0
+    assert peer.send([(1, [(3, 0, ["a"])])])
+    for taken in (10, 20):
+        peer.credit(7, taken)
+    peer.credit(8, 1)
+    peer.room = 1
+    peer.flush()
+    assert [kind for kind, _ in peer.messages] == [KIND_CREDIT]
+    seen.take(peer)
+    assert seen.credits == [(3, 7, 20), (3, 8, 1)]
+    assert peer.pending
+
+
+def test_a_record_that_cannot_be_encoded_is_told_at_once_and_nothing_is_sent() -> None:
+    peer = SmallPeer(1000)
+    with pytest.raises(CodecError, match="lambda"):
+        peer.send([(1, [(0, 0, [lambda: None] * 8)])])
+    assert not peer.pending
+    assert peer.messages == []

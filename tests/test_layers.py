@@ -21,10 +21,20 @@ ABOVE: dict[str, set[str]] = {
     "plan": {"graph"},
     "runtime": {"graph", "routing", "transport"},
     "connectors": {"graph", "runtime"},
-    "control": {"graph", "plan", "routing", "transport", "runtime"},
+    "checkpoint": {"graph", "routing", "transport", "runtime"},
+    "control": {"graph", "plan", "routing", "transport", "runtime", "checkpoint"},
     "planner": {"graph", "plan", "routing", "transport", "runtime", "control"},
-    "spark": {"graph", "plan", "transport", "runtime", "connectors", "control", "planner"},
-    FACE: {"graph", "plan", "runtime", "connectors", "planner", "spark"},
+    "spark": {
+        "graph",
+        "plan",
+        "transport",
+        "runtime",
+        "connectors",
+        "checkpoint",
+        "control",
+        "planner",
+    },
+    FACE: {"graph", "plan", "runtime", "connectors", "checkpoint", "planner", "spark"},
     "apps": {"graph", "runtime", FACE},
     "cli": {
         "graph",
@@ -32,6 +42,7 @@ ABOVE: dict[str, set[str]] = {
         "transport",
         "runtime",
         "connectors",
+        "checkpoint",
         "control",
         "planner",
         "spark",
@@ -40,7 +51,16 @@ ABOVE: dict[str, set[str]] = {
     },
 }
 """The layers, and of which others each may know."""
-FREE_OF_SPARK = {"graph", "transport", "routing", "plan", "runtime", "connectors", "control"}
+FREE_OF_SPARK = {
+    "graph",
+    "transport",
+    "routing",
+    "plan",
+    "runtime",
+    "connectors",
+    "checkpoint",
+    "control",
+}
 SHARED = {"_version"}
 """Knows nothing, and anybody may know it."""
 

@@ -1,0 +1,174 @@
+"""State as bytes: blocks of entries, sections of blocks, and the file of a worker for an epoch.
+
+A data file is one section after the other. A section is its kind of format (4 bytes), then blocks:
+length, crc, pickle. Of a keyed section a block is a list of (key, value) pairs; a shared section is
+one block with one value. Lengths and crcs are little-endian, 4 bytes each.
+
+Pickle runs code: read only folders whose writers you trust.
+"""
+
+from __future__ import annotations
+
+import pickle
+import struct
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
+from zlib import crc32
+
+from tailrace.checkpoint.folder import Buffer, Folder
+
+Kind = Literal["full", "delta", "shared"]
+Pair = tuple[Hashable, Any]
+
+SECTION_VERSION = 1
+MAGIC = b"TRS" + bytes([SECTION_VERSION])
+"""What a section begins with; the last byte is the version of the format."""
+BLOCK = struct.Struct("<II")
+"""What a block begins with: bytes of its pickle, and their crc."""
+MOST_BLOCK_BYTES = (1 << 32) - 1
+BLOCK_ENTRIES = 256
+"""About as many entries make a block: some 100 us to encode."""
+MOST_CHAIN = 20
+"""Sections; a chain that is longer is replaced by a full one."""
+
+
+class _Forgotten:
+    """There is one, and pickled it is the same one again."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> str:
+        return "FORGOTTEN"
+
+    def __repr__(self) -> str:
+        return "FORGOTTEN"
+
+
+FORGOTTEN: Final = _Forgotten()
+"""The value of a key that has no state any more."""
+
+
+class Encoded:
+    """A value that is pickled already. In a block it stands for the value: reading gives that."""
+
+    __slots__ = ("pickled",)
+
+    def __init__(self, pickled: bytes) -> None:
+        self.pickled = pickled
+
+    def __reduce__(self) -> tuple[Any, tuple[bytes]]:
+        # So that unpickling a block unwraps it, and no reader has to look for it.
+        return pickle.loads, (self.pickled,)
+
+    def __repr__(self) -> str:
+        return f"Encoded({len(self.pickled)} bytes)"
+
+
+@dataclass(frozen=True)
+class Section:
+    """Where some state lies, and whose it is."""
+
+    file: str
+    offset: int
+    length: int
+    crc: int
+    operator: str
+    index: int
+    """Of the instance that wrote it."""
+    kind: Kind
+    entries: int
+    """Entries in it, forgotten keys included."""
+    keys: int | None = None
+    """Keys that the instance had when it wrote this, if it said so."""
+    state_version: int = 0
+    """Of the operator that wrote it."""
+
+
+def encode_block(pairs: list[Pair]) -> bytes:
+    """Some entries as a block. A value may be FORGOTTEN or Encoded."""
+    pickled = pickle.dumps(pairs, 5)
+    return BLOCK.pack(len(pickled), crc32(pickled)) + pickled
+
+
+def encode_shared(value: Any) -> bytes:
+    """The shared state of a step as a block; it may be Encoded."""
+    pickled = pickle.dumps(value, 5)
+    return BLOCK.pack(len(pickled), crc32(pickled)) + pickled
+
+
+class EpochFile:
+    """What a worker writes for an epoch. Blocks are kept as they are; nothing is joined."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._parts: list[tuple[Section, Sequence[Buffer]]] = []
+
+    def add(
+        self,
+        operator: str,
+        index: int,
+        kind: Kind,
+        blocks: Sequence[Buffer],
+        entries: int,
+        *,
+        keys: int | None = None,
+        state_version: int = 0,
+    ) -> None:
+        """A section of blocks that `encode_block` made. Without `keys`, a full one has `entries`.
+
+        An empty full section says that an instance has no keys, an empty delta says nothing.
+        """
+        if kind == "full" and keys is None:
+            keys = entries
+        section = Section(self.name, 0, 0, 0, operator, index, kind, entries, keys, state_version)
+        self._parts.append((section, blocks))
+
+    def add_shared(
+        self, operator: str, index: int, block: bytes, *, state_version: int = 0
+    ) -> None:
+        """The shared state of an instance, as `encode_shared` made it."""
+        self.add(operator, index, "shared", (block,), 1, state_version=state_version)
+
+    def sealed(self) -> tuple[list[Buffer], tuple[Section, ...]]:
+        """The buffers to write one after the other, and the sections in them. Computes the crcs."""
+        buffers: list[Buffer] = []
+        sections: list[Section] = []
+        offset = 0
+        for section, blocks in self._parts:
+            length, crc = len(MAGIC), crc32(MAGIC)
+            for block in blocks:
+                length += len(block)
+                crc = crc32(block, crc)
+            buffers.append(MAGIC)
+            buffers.extend(blocks)
+            sections.append(replace(section, offset=offset, length=length, crc=crc))
+            offset += length
+        return buffers, tuple(sections)
+
+    def write(self, folder: Folder) -> tuple[Section, ...]:
+        """Write it, if there is anything; the sections are there when this returns."""
+        buffers, sections = self.sealed()
+        if sections:
+            folder.write(self.name, buffers)
+        return sections
+
+
+def next_is_full(chain: Sequence[Section]) -> bool:
+    """Whether the next snapshot of an instance is to be a full one.
+
+    `chain` is what there is of its keyed state. A full one is due when there is none yet, when the
+    chain has more than 20 sections, or when all deltas are larger than the full one.
+    """
+    keyed = [section for section in chain if section.kind != "shared"]
+    full_bytes = sum(section.length for section in keyed if section.kind == "full")
+    delta_bytes = sum(section.length for section in keyed if section.kind == "delta")
+    return not full_bytes or len(keyed) > MOST_CHAIN or delta_bytes > full_bytes
+
+
+def chains(sections: Iterable[Section]) -> dict[tuple[str, int], list[Section]]:
+    """Sections by operator and instance, in their order."""
+    found: dict[tuple[str, int], list[Section]] = {}
+    for section in sections:
+        found.setdefault((section.operator, section.index), []).append(section)
+    return found

@@ -11,6 +11,7 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SAYS = {
+    "exactly_once_sink": "('lamp', 1) ('desk', 2) ('lamp', 3)\n",
     "join": "lamp: 25 after 30.0 s\n",
     "lookups": "499 answers, from 'answer 0' to 'answer 499'",
     "own_source": "instance 1 of two reads",

@@ -27,7 +27,8 @@ from harness.arrivals import EVEN, pace_of
 from tailrace.connectors.generate import Generate, Pace
 from tailrace.control.progress.summary import Summary
 from tailrace.runtime.histogram import Histogram
-from tailrace.runtime.source import Reader, Sink, Source, Split
+from tailrace.runtime.sink import Sink
+from tailrace.runtime.source import Reader, Source, Split
 
 _END_TIMEOUT_S = 20.0
 

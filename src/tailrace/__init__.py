@@ -11,7 +11,8 @@ from tailrace.keyed import KeyedStream
 from tailrace.plan.plan import Plan
 from tailrace.runtime.core import Limits
 from tailrace.runtime.process import Operator
-from tailrace.runtime.source import Reader, Sink, Source, Split
+from tailrace.runtime.sink import Sink
+from tailrace.runtime.source import Reader, Source, Split
 from tailrace.runtime.step import OperatorFailed
 from tailrace.runtime.windows import WindowResult, session, sliding, tumbling
 from tailrace.spark.ship import ship

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from tailrace.connectors.console import Console
 from tailrace.connectors.framing import Json, Text
-from tailrace.connectors.memory import Call
+from tailrace.connectors.memory import Call, CallWithId, RecordId
 from tailrace.connectors.parts import LineFiles
 from tailrace.connectors.sockets import Send
 from tailrace.graph.model import Record
@@ -22,9 +22,42 @@ if TYPE_CHECKING:
 __all__ = ["call", "console", "ndjson", "parquet", "socket", "text"]
 
 
-def call(function: Callable[[Record], object]) -> Call:
-    """Call a function with every record."""
-    return Call(function)
+@overload
+def call(function: Callable[[Record], object]) -> Call: ...
+@overload
+def call(
+    function: Callable[[Record, RecordId], object], *, with_id: Literal[True]
+) -> CallWithId: ...
+def call(function: Callable[..., object], *, with_id: bool = False) -> Call | CallWithId:
+    """Call a function with every record, at once: at least once for each.
+
+    After a failure a job with checkpoints goes on from its last epoch, and calls the function again
+    with the records since then. `with_id` gives it what is needed to tell: `function(record, id)`,
+    where `id` is a `RecordId(operator, instance, epoch, number)`.
+
+    - `number` counts the records of an instance, from 0 when the job begins. A record that comes
+      again has the same number as before if the instance has one input in one order: one instance
+      of a source that rewinds before it, through operators that always give the same results (no
+      clock, no timers, no async_map), each of parallelism 1 or on the way by `forward`. Then
+      (operator, instance, number) can be the key of a table, and what is there already is left
+      as it is.
+    - With several senders, records come in another order the second time, and the number says
+      nothing; nor does it when the parallelism has changed. What holds always: records of an epoch
+      that was not committed come again, all of them, and none of those that were. To make use of
+      that a sink must hear which epoch the job goes on from: write one with `begin` and
+      `roll_back`, as examples/exactly_once_sink.py does.
+
+    Without checkpoints `epoch` is None, and nothing comes again.
+
+    >>> import tailrace as tr
+    >>> from tailrace.testing import run
+    >>> topology = tr.Topology()
+    >>> topology.source("ab").sink(call(lambda record, id: print(record, id.number), with_id=True))
+    >>> report = run(topology)
+    a 0
+    b 1
+    """
+    return CallWithId(function) if with_id else Call(function)
 
 
 def console(per_s: int = 20, format: Callable[[Record], str] = str) -> Console:
@@ -49,7 +82,8 @@ def text(
 
     Lines can be seen after `every_s` at the latest, and stay also if the job fails. With
     `every_s=None` the files appear, whole, when the input has ended; an instance that fails leaves
-    none. `overwrite` replaces files of the same names.
+    none. `overwrite` replaces files of the same names. Under checkpoints there is a file for every
+    epoch instead, which appears when that is committed: every line exactly once.
     """
     return LineFiles(fspath(path), Text(), overwrite, every_s)
 
@@ -76,7 +110,8 @@ def parquet(
 
     A row is a dict, dataclass, NamedTuple, msgspec struct or Spark's Row, or a tuple in the order
     of the columns. The files appear, whole, when the input has ended; an instance that fails leaves
-    none. See `tailrace.connectors.parquet.Parquet`.
+    none. Under checkpoints there are files for every epoch instead, which appear when that is
+    committed: every row exactly once. See `tailrace.connectors.parquet.Parquet`.
 
     Parameters
     ----------

@@ -17,7 +17,7 @@ from tailrace.runtime.arrow import ArrowMap
 from tailrace.runtime.async_map import AsyncMap
 from tailrace.runtime.event_time import LATE, EventTime, TimeFunction, unread
 from tailrace.runtime.process import Operator, Process
-from tailrace.runtime.source import Sink, SinkLogic
+from tailrace.runtime.sink import Sink, SinkLogic
 from tailrace.runtime.times import check_seconds
 from tailrace.spark.shippable import check_ships
 

@@ -21,7 +21,7 @@ from tailrace.graph.model import Record
 from tailrace.graph.wiring import wire
 from tailrace.runtime.core import DEFAULT_LIMITS, Core, Item, Limits
 from tailrace.runtime.deployment import deploy
-from tailrace.runtime.source import with_job
+from tailrace.runtime.sink import with_job
 from tailrace.runtime.step import OperatorFailed
 from tailrace.runtime.strict import strict as watch
 from tailrace.stream import Stream

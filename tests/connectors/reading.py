@@ -8,7 +8,8 @@ from contextlib import closing
 from typing import Any
 
 from tailrace.runtime.reading import SourceStep
-from tailrace.runtime.source import Reader, Sink, Source, Split, Writing
+from tailrace.runtime.sink import Sink, Writing
+from tailrace.runtime.source import Reader, Source, Split
 from tailrace.testing import VirtualClock
 
 

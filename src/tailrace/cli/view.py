@@ -11,7 +11,7 @@ from tailrace.connectors.console import Console
 from tailrace.connectors.memory import Call
 from tailrace.control.progress.summary import Summary
 from tailrace.graph.model import Graph
-from tailrace.runtime.source import SinkLogic
+from tailrace.runtime.sink import SinkLogic
 from tailrace.spark.job import Job
 
 _PERIOD_S = 0.5

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import TextIO
 
 from tailrace.graph.model import Record
-from tailrace.runtime.source import Sink
+from tailrace.runtime.sink import Sink
 
 
 @dataclass

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from tailrace.graph.model import Record
-from tailrace.runtime.source import Reader, Sink, Source, Split
+from tailrace.runtime.sink import Sink, Writing
+from tailrace.runtime.source import Reader, Source, Split
 
 
 class _ItemsReader(Reader):
@@ -48,6 +49,57 @@ class Call(Sink):
         """Call it."""
         for record in records:
             self.function(record)
+
+
+class RecordId(NamedTuple):
+    """What a record is known by at a sink; see `tailrace.sinks.call`."""
+
+    operator: str
+    instance: int
+    """The index of the sink's instance."""
+    epoch: int | None
+    """The epoch that it is to be part of; None: the job makes no checkpoints."""
+    number: int
+    """So many records came to this instance before it, since the job began."""
+
+
+@dataclass
+class CallWithId(Sink):
+    """Calls a function with every record and its `RecordId`."""
+
+    function: Callable[[Record, RecordId], object]
+    _writing: Writing = field(init=False, repr=False)
+    _epoch: int | None = field(default=None, init=False, repr=False)
+    _number: int = field(default=0, init=False, repr=False)
+
+    def begin(self, writing: Writing) -> None:
+        """Count from the beginning, or from what `restore` says."""
+        self._writing = writing
+        self._epoch = None if writing.epoch is None else writing.epoch + 1
+
+    def write(self, records: Iterator[Record]) -> None:
+        """Call it. A record that raises has its number all the same: it has it when it is next."""
+        operator, index = self._writing.operator, self._writing.index
+        for record in records:
+            number, self._number = self._number, self._number + 1
+            self.function(record, RecordId(operator, index, self._epoch, number))
+
+    def prepare(self, epoch: int) -> None:
+        """What comes now belongs to the next one."""
+        self._epoch = epoch + 1
+
+    def roll_back(self) -> None:
+        """Forget how far it was; `restore` says from where to count again."""
+        self._number = 0
+
+    def snapshot(self) -> tuple[int | None, int]:
+        """Which epoch it is, and how many records have come."""
+        return self._epoch, self._number
+
+    def restore(self, snapshot: tuple[int | None, int]) -> None:
+        """Go on counting; when several become one, above what any of them has counted."""
+        self._epoch = snapshot[0]
+        self._number = max(self._number, snapshot[1])
 
 
 @dataclass

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tailrace.connectors import epoch_files
+from tailrace.connectors.epoch_files import EpochFiles, Prepared
 from tailrace.connectors.parts import Part, part_name
 from tailrace.graph.model import Record
 from tailrace.runtime.names import names_of
 from tailrace.runtime.rows import as_dict, to_batch
-from tailrace.runtime.source import Sink, Writing
+from tailrace.runtime.sink import Sink, Writing
 from tailrace.runtime.step import in_batches
 
 _INFER_ROWS = 1024
@@ -65,6 +68,11 @@ class Parquet(Sink):
     also if the job fails later: so Spark reads the output of a job that never ends, as a table or
     as a stream. Many small files make reading slow; let there be few per minute if you can wait.
 
+    Under checkpoints every epoch with rows is a file of its own, or more with `every_rows`:
+    `part-0000i-<job>-<operator>-<epoch>-<number>.parquet`. They appear, whole, when the epoch is
+    committed: every row exactly once, whatever fails. `every_s` and `overwrite` have no meaning
+    then. A schema that was found from rows stays the job's.
+
     Writing a row group holds up the worker for as long as it takes to compress it; letting a file
     appear, for as long as it takes to get it onto the disk.
     """
@@ -81,7 +89,11 @@ class Parquet(Sink):
     every_s: float | None = None
     every_rows: int | None = None
     """A file appears after so many seconds, if it has rows, or with at least so many rows."""
+    guarantee = "exactly once"
     _writing: Writing = field(init=False, repr=False)
+    _epochs: EpochFiles | None = field(default=None, init=False, repr=False)
+    _inferred: bytes | None = field(default=None, init=False, repr=False)
+    """The schema, if it was found from rows."""
     _files: int = field(default=0, init=False, repr=False)
     _file_rows: int = field(default=0, init=False, repr=False)
     _part: Part | None = field(default=None, init=False, repr=False)
@@ -90,6 +102,8 @@ class Parquet(Sink):
     """Rows from which the schema will be inferred; each goes with the others."""
     _found: Any = field(init=False, repr=False)
     """The schema of these rows."""
+    _made: deque[Any] = field(init=False, repr=False)
+    """Batches of rows that are to be written."""
     _batches: list[Any] = field(init=False, repr=False)
     _merged: list[Any] = field(init=False, repr=False)
     _rows: int = field(default=0, init=False, repr=False)
@@ -116,7 +130,12 @@ class Parquet(Sink):
         """Begin the hidden file; if there will be many, only the directory."""
         self._writing = writing
         self._waiting, self._batches, self._merged = [], [], []
+        self._made = deque()
         self._found = pa.schema([])
+        if writing.epoch is not None:
+            self.every_s = None
+            self._epochs = EpochFiles(Path(self.path), "parquet", writing)
+            return
         if self._rolls:
             Path(self.path).mkdir(parents=True, exist_ok=True)
             return
@@ -126,20 +145,28 @@ class Parquet(Sink):
             self._begin()
 
     def _begin(self) -> None:
+        if self._epochs is not None:
+            self._writer = self._open(self._epochs.file)
+            return
         if self._rolls:
             job, number = self._writing.job, self._files
             name = f"part-{self._writing.index:05}-{job}-{number:06}.parquet"
             self._part = Part(Path(self.path), name, self._writing, number)
             self._files += 1
         assert self._part is not None, "not open"
-        self._writer = pq.ParquetWriter(self._part.file, self.schema, compression=self.compression)
+        self._writer = self._open(self._part.file)
+
+    def _open(self, file: IO[bytes]) -> pq.ParquetWriter:
+        return pq.ParquetWriter(file, self.schema, compression=self.compression)
 
     def write(self, records: Iterator[Record]) -> None:
         """Take rows; write row groups as they fill."""
         if self.schema is None:
             self._infer(records)
             return
-        in_batches(records, self._add, _BATCH_ROWS)
+        # First all rows, any of which may be at fault, then the disk: nothing is done twice.
+        in_batches(records, self._make, _BATCH_ROWS)
+        self._store()
 
     def _infer(self, records: Iterator[Record]) -> None:
         for record in records:
@@ -157,13 +184,21 @@ class Parquet(Sink):
             (name, pa.string() if pa.types.is_null(kind) else kind)
             for name, kind in zip(self._found.names, self._found.types, strict=True)
         )
+        self._inferred = self.schema.serialize().to_pybytes()
         rows, self._waiting = self._waiting, []
-        self._add(rows)
+        self._make(rows)
+        self._store()
 
-    def _add(self, rows: list[Record]) -> None:
-        if not rows:
-            return
-        batch = to_batch(rows, self.schema)
+    def _make(self, rows: list[Record]) -> None:
+        if rows:
+            self._made.append(to_batch(rows, self.schema))
+
+    def _store(self) -> None:
+        with nullcontext() if self._epochs is None else self._epochs.writing():
+            while self._made:
+                self._add(self._made.popleft())
+
+    def _add(self, batch: pa.RecordBatch) -> None:
         if self._writer is None:
             self._begin()
         self._batches.append(batch)
@@ -194,25 +229,76 @@ class Parquet(Sink):
         self.finish()
 
     def finish(self) -> None:
-        """Write what is left and let the file appear."""
+        """Write what is left and let the file appear; under checkpoints, an epoch does that."""
+        if self._epochs is None:
+            self._complete()
+
+    def _complete(self) -> None:
         if self._waiting:
             self._settle()
+        self._store()
         self._appear()
 
     def _appear(self) -> None:
         if self._batches or self._merged:
             self._write_group()
         if self._writer is not None:
-            assert self._part is not None, "not open"
             self._writer.close()
-            self._part.commit()
+            if self._epochs is not None:
+                self._epochs.complete()
+            else:
+                assert self._part is not None, "not open"
+                self._part.commit()
             self._part = self._writer = None
             self._file_rows = 0
 
     def close(self) -> None:
-        """Remove the file if the input has not ended."""
+        """Remove the file if the input has not ended; what was prepared stays."""
+        self._close_writer()
+        if self._part is not None:
+            self._part.discard()
+        if self._epochs is not None:
+            self._epochs.discard()
+
+    def _close_writer(self) -> None:
         if self._writer is not None and self._writer.is_open:
             with suppress(OSError, ValueError):  # it writes the end of a file that goes away
                 self._writer.close()
-        if self._part is not None:
-            self._part.discard()
+
+    # ---- checkpoints ----
+
+    def prepare(self, epoch: int) -> Prepared | None:
+        """Get the rows since the last epoch onto the disk, in hidden files."""
+        assert self._epochs is not None, "not under checkpoints"
+        with self._epochs.writing():
+            self._complete()
+        return self._epochs.prepare(epoch)
+
+    def commit(self, handle: Any) -> None:
+        """Let files appear."""
+        epoch_files.commit(handle)
+
+    def abort(self, handle: Any) -> None:
+        """Remove files."""
+        epoch_files.abort(handle)
+
+    def roll_back(self) -> None:
+        """Remove the rows since the last epoch."""
+        self._close_writer()
+        self._writer = None
+        self._waiting, self._batches, self._merged = [], [], []
+        self._made = deque()
+        self._found = pa.schema([])
+        self._rows = self._bytes = self._file_rows = 0
+        if self._epochs is not None:
+            self._epochs.discard()
+
+    def snapshot(self) -> bytes | None:
+        """The schema, if rows gave it."""
+        return self._inferred
+
+    def restore(self, snapshot: bytes) -> None:
+        """Have the columns that the job had before."""
+        if self.schema is None:
+            self._inferred = snapshot
+            self.schema = pa.ipc.read_schema(pa.BufferReader(snapshot))

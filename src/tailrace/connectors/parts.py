@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
+from tailrace.connectors import epoch_files
+from tailrace.connectors.epoch_files import EpochFiles, Prepared
 from tailrace.connectors.framing import TEXT, Format
 from tailrace.graph.model import Record
-from tailrace.runtime.source import Sink, Writing
+from tailrace.runtime.sink import Sink, Writing
 
 _BUFFER_BYTES = 1 << 16
 
@@ -100,6 +102,10 @@ class LineFiles(Sink):
     later; a worker that is killed may so leave the beginning of a line at the end. Without
     `every_s` each file appears, whole, when the input has ended: an instance that fails leaves
     nothing; others that had ended by then have their files.
+
+    Under checkpoints every epoch with records is a file of its own, `part-0000i-<job>-<operator>-
+    <epoch>-000`, which appears, whole, when the epoch is committed: every line exactly once,
+    whatever fails. `every_s` and `overwrite` have no meaning then.
     """
 
     path: str
@@ -107,6 +113,8 @@ class LineFiles(Sink):
     overwrite: bool = False
     """Replace files of the same names; others in the directory stay."""
     every_s: float | None = 1.0
+    guarantee = "exactly once"
+    _epochs: EpochFiles | None = field(default=None, init=False, repr=False)
     _part: Part | None = field(default=None, init=False, repr=False)
     _file: IO[bytes] | None = field(default=None, init=False, repr=False)
     _encode: Callable[[Record], bytes] = field(init=False, repr=False)
@@ -117,10 +125,14 @@ class LineFiles(Sink):
             raise ValueError(f"every_s is {self.every_s}; it must be more than 0")
 
     def begin(self, writing: Writing) -> None:
-        """Begin the file, hidden or not."""
+        """Begin the file, hidden or not; under checkpoints, only the directory."""
         self._encode = self.format.encoder()
         self._lines = []
         directory = Path(self.path)
+        if writing.epoch is not None:
+            self.every_s = None
+            self._epochs = EpochFiles(directory, self.format.extension, writing)
+            return
         name = part_name(writing.index, self.format.extension)
         if self.every_s is None:
             self._part = Part(directory, name, writing, overwrite=self.overwrite)
@@ -135,13 +147,18 @@ class LineFiles(Sink):
 
     def write(self, records: Iterator[Record]) -> None:
         """Write a line for each."""
-        assert self._file is not None, "not open"
         # Lines before a record that raises stay in the list, for the next call.
         self._lines.extend(map(self._encode, records))
         if self._lines:
             self._lines.append(b"")
-            self._file.write(b"\n".join(self._lines))
+            block = b"\n".join(self._lines)
             self._lines.clear()
+            if self._epochs is not None:
+                with self._epochs.writing():
+                    self._epochs.file.write(block)
+            else:
+                assert self._file is not None, "not open"
+                self._file.write(block)
 
     def tick(self) -> None:
         """Let lines be seen."""
@@ -150,7 +167,9 @@ class LineFiles(Sink):
         self._file.flush()
 
     def finish(self) -> None:
-        """Let all be seen, and get it onto the disk."""
+        """Let all be seen, and get it onto the disk; under checkpoints, an epoch does that."""
+        if self._epochs is not None:
+            return
         self.tick()
         assert self._file is not None, "not open"
         if self._part is not None:
@@ -159,8 +178,29 @@ class LineFiles(Sink):
             os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Keep what can be seen; remove what cannot."""
+        """Keep what can be seen, or was prepared; remove what cannot."""
+        self.roll_back()
         if self._part is not None:
             self._part.discard()
         elif self._file is not None:
             self._file.close()
+
+    def prepare(self, epoch: int) -> Prepared | None:
+        """Get the lines since the last epoch onto the disk, hidden."""
+        assert self._epochs is not None, "not under checkpoints"
+        self.write(iter(()))
+        return self._epochs.prepare(epoch)
+
+    def commit(self, handle: Any) -> None:
+        """Let a file appear."""
+        epoch_files.commit(handle)
+
+    def abort(self, handle: Any) -> None:
+        """Remove a file."""
+        epoch_files.abort(handle)
+
+    def roll_back(self) -> None:
+        """Remove the lines since the last epoch."""
+        if self._epochs is not None:
+            self._lines.clear()
+            self._epochs.discard()

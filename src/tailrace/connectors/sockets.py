@@ -17,7 +17,8 @@ from typing import Any
 
 from tailrace.connectors.framing import MOST_LINE_BYTES, TEXT, Format, LineBuffer, LineError
 from tailrace.graph.model import Record
-from tailrace.runtime.source import Reader, Sink, Source, Split, shares
+from tailrace.runtime.sink import Sink
+from tailrace.runtime.source import Reader, Source, Split, shares
 
 _LOG = logging.getLogger(__name__)
 _BLOCK_BYTES = 1 << 16

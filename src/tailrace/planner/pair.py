@@ -31,7 +31,8 @@ from tailrace.planner.yardstick import Yardstick
 from tailrace.runtime.deployment import NOWHERE
 from tailrace.runtime.limits import DEFAULT_LIMITS
 from tailrace.runtime.reading import SourceLogic
-from tailrace.runtime.source import Reader, Sink, SinkLogic, Source, Split
+from tailrace.runtime.sink import Sink, SinkLogic
+from tailrace.runtime.source import Reader, Source, Split
 
 ALONE, FUSED, LOCAL, ACROSS = "alone", "fused", "local", "across"
 RECORDS = 50_000

@@ -28,7 +28,7 @@ from tailrace.runtime.exchange import Exchange, Lane, Stamp
 from tailrace.runtime.markers import Marker, Watermark
 from tailrace.runtime.reading import SourceLogic
 from tailrace.runtime.router import Router
-from tailrace.runtime.source import Sink, SinkLogic
+from tailrace.runtime.sink import Sink, SinkLogic
 from tailrace.transport.codec import CodecError
 
 DEALT = (Rule.KEY, Rule.PARTIAL_KEY, Rule.CUSTOM)

@@ -50,6 +50,8 @@ class Context:
     """Wall-clock time: what means the same in other workers."""
     origin: Callable[[], int] = int
     """The origin of what is being processed; 0: none."""
+    epoch: int | None = None
+    """The epoch that the job goes on from, 0 at the beginning; None: it makes no checkpoints."""
 
 
 def _fan_out(puts: list[Put]) -> Put:

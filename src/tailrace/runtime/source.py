@@ -1,16 +1,14 @@
-"""Where records come from, and where they go in the end: what connectors implement."""
+"""Where records come from: what sources implement."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from copy import copy
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 from zlib import crc32
 
-from tailrace.graph.model import Graph, Record
-from tailrace.runtime.step import Step
+from tailrace.graph.model import Record
 
 OPEN_AT_ONCE = 1024
 
@@ -169,99 +167,3 @@ class Source:
     def unpaced(self) -> Source:
         """The same records as fast as they can be had; for measuring what they cost."""
         return self
-
-
-@dataclass(frozen=True)
-class Writing:
-    """Who writes to a sink: the same after a restart of the job's workers, another in each job."""
-
-    job: str
-    operator: str
-    index: int
-    parallelism: int
-
-
-class Sink:
-    """A description of where records go; shipped to the workers, so it must be picklable."""
-
-    every_s: float | None = None
-    """How often to call `tick`; None: never."""
-
-    def begin(self, writing: Writing) -> None:
-        """Called once in the worker, before anything is written. By default just `open`."""
-        self.open(writing.index, writing.parallelism)
-
-    def open(self, index: int, parallelism: int) -> None:
-        """The same for sinks that need not know more than which instance they are."""
-
-    def write(self, records: Iterator[Record]) -> None:
-        """Take all records of the iterator."""
-        raise NotImplementedError
-
-    def tick(self) -> None:
-        """Called every `every_s`, also when no records come: time to show what has been written."""
-
-    def finish(self) -> None:
-        """Called once when the input has ended and all is written, so not after a failure.
-
-        Until then, or until a `tick`, nothing may be visible that must not be seen after a failure.
-        """
-
-    def close(self) -> None:
-        """Called at the end: after `finish`, or without it after a failure."""
-
-
-class SinkStep(Step):
-    """A running sink."""
-
-    def __init__(self, sink: Sink, context: Any) -> None:
-        self._sink = sink
-        self._context = context
-        self._wait()
-
-    def _wait(self) -> None:
-        if self._sink.every_s is not None:
-            at_ns = self._context.clock_ns() + int(self._sink.every_s * 1e9)
-            self._context.set_timer(at_ns, None)
-
-    def on_timer(self, at_ns: int, tag: Any) -> None:
-        """Let the sink tick."""
-        self._sink.tick()
-        self._wait()
-
-    def process(self, records: Iterator[Record], port: int) -> None:
-        """Write them."""
-        self._sink.write(records)
-
-    def finish(self) -> None:
-        """Let the sink make visible what it has."""
-        self._sink.finish()
-
-    def close(self) -> None:
-        """Close the sink."""
-        self._sink.close()
-
-
-class SinkLogic:
-    """Makes the steps of a sink."""
-
-    def __init__(self, sink: Sink, job: str = "") -> None:
-        self.sink = sink
-        self.job = job
-
-    def start(self, context: Any) -> Step:
-        """Open it for this instance."""
-        sink = copy(self.sink)  # instances of one worker do not share its files
-        sink.begin(Writing(self.job, context.operator, context.index, context.parallelism))
-        return SinkStep(sink, context)
-
-
-def with_job(graph: Graph, job: str) -> Graph:
-    """The graph of one job: its sinks know which, and name by it what they write."""
-    operators = tuple(
-        replace(operator, logic=SinkLogic(operator.logic.sink, job))
-        if isinstance(operator.logic, SinkLogic)
-        else operator
-        for operator in graph.operators
-    )
-    return replace(graph, operators=operators)

@@ -36,7 +36,7 @@ from tailrace.plan.show.placement import who_runs_where
 from tailrace.planner.planning import BLIND, Planned, machine_of, plan_of, planned
 from tailrace.planner.replanning import Replan, present_plan, replanned
 from tailrace.runtime.core import DEFAULT_LIMITS, Limits
-from tailrace.runtime.source import with_job
+from tailrace.runtime.sink import with_job
 from tailrace.spark.cluster import Cluster, check_barrier, cluster_of
 from tailrace.spark.feed import Feed, dataframes
 from tailrace.spark.launch import check_sinks, run_workers

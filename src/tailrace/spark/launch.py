@@ -14,7 +14,7 @@ from tailrace.control.coordinator import Coordinator
 from tailrace.control.protocol import Settings
 from tailrace.control.roster import FAILED
 from tailrace.graph.model import Graph
-from tailrace.runtime.source import SinkLogic
+from tailrace.runtime.sink import SinkLogic
 from tailrace.spark.cluster import Cluster, work
 
 _LOG = logging.getLogger(__name__)

@@ -1,0 +1,172 @@
+"""Files of epochs: hidden and on disk when an epoch is prepared, seen when it is committed.
+
+Whatever dies when: after the job has gone on from its last epoch, the files that can be seen hold
+the records of all epochs up to that one, and no others.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from secrets import token_hex
+from typing import IO, NamedTuple
+from zlib import crc32
+
+from tailrace.runtime.sink import Writing
+
+_LOG = logging.getLogger(__name__)
+_BUFFER_BYTES = 1 << 16
+
+
+class Prepared(NamedTuple):
+    """The files of one instance and epoch, whole and on disk under their hidden names."""
+
+    directory: str
+    files: tuple[tuple[str, str], ...]
+    """Pairs of a hidden name, and the one under which it is to be seen."""
+
+
+def epoch_name(writing: Writing, epoch: int, number: int, extension: str) -> str:
+    """The name of a file, number 0 of the epoch or a further one, when it can be seen.
+
+    >>> epoch_name(Writing("4f2a", "sink", 1, 2), 12, 0, "txt")
+    'part-00001-4f2a-sink-00000012-000.txt'
+    """
+    operator = _plain(writing.operator)
+    return f"part-{writing.index:05}-{writing.job}-{operator}-{epoch:08}-{number:03}.{extension}"
+
+
+def _plain(operator: str) -> str:
+    """An operator's name as part of a file's: without what separates, and another for each."""
+    plain = re.sub(r"\W", "_", operator, flags=re.ASCII)[:80]
+    return plain if plain == operator else f"{plain}_{crc32(operator.encode()):08x}"
+
+
+def leftovers(writing: Writing, directory: Path) -> Iterator[Path]:
+    """The files, hidden or seen, of later epochs than the one this instance goes on from.
+
+    Those of this job and operator; of several instances each finds its own and its share of those
+    that there are no more. Files that were seen are among them when a job had to go back further
+    than to its last epoch.
+    """
+    assert writing.epoch is not None
+    who = f"{re.escape(writing.job)}-{_plain(writing.operator)}"
+    pattern = re.compile(rf"\.?part-(\d+)-{who}-(\d+)-\d+\.\w+(\.\w+\.tmp)?")
+    for path in directory.iterdir():
+        if found := pattern.fullmatch(path.name):
+            index, epoch = int(found[1]), int(found[2])
+            if epoch > writing.epoch and index % writing.parallelism == writing.index:
+                yield path
+
+
+class EpochFiles:
+    """What one instance writes. A file is made when there is something to write into it."""
+
+    def __init__(self, directory: Path, extension: str, writing: Writing) -> None:
+        assert writing.epoch is not None, "without checkpoints there are no epochs"
+        self._directory = directory
+        self._extension = extension
+        self._writing = writing
+        self._epoch = writing.epoch
+        # An instance that was taken for dead, and is not, must not come in the way of the next.
+        self._token = token_hex(4)
+        self._file: IO[bytes] | None = None
+        self._names: list[str] = []  # of the files since the last epoch: hidden, this one too
+        self._failure: BaseException | None = None
+        directory.mkdir(parents=True, exist_ok=True)
+        for path in list(leftovers(writing, directory)):
+            path.unlink(missing_ok=True)
+
+    @property
+    def file(self) -> IO[bytes]:
+        """The file to write into; a new one if there is none."""
+        if self._file is None:
+            shown = epoch_name(self._writing, self._epoch + 1, len(self._names), self._extension)
+            name = f".{shown}.{self._token}.tmp"
+            self._file = (self._directory / name).open("wb", buffering=_BUFFER_BYTES)
+            self._names.append(name)
+        return self._file
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Around all that writes: if that fails, there is no epoch with what is left of it.
+
+        For a job may be told to skip records that raise, and a disk that fails for a moment is not
+        a record's fault. Only `discard` makes a new beginning.
+        """
+        try:
+            yield
+        except BaseException as error:
+            self._failure = self._failure or error
+            raise
+
+    def complete(self) -> None:
+        """Get the file onto the disk, if there is one; what comes next is written to another."""
+        if self._file is not None:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+            self._file = None
+
+    def prepare(self, epoch: int) -> Prepared | None:
+        """The files since the last epoch belong to this one; None: there are none."""
+        if self._failure is not None:
+            raise OSError(
+                f"epoch {epoch} cannot be prepared in {str(self._directory)!r}, because writing"
+                f" has failed before: {self._failure!r}"
+            ) from self._failure
+        with self.writing():
+            self.complete()
+        names, self._names, self._epoch = self._names, [], epoch
+        if not names:
+            return None
+        shown = (epoch_name(self._writing, epoch, i, self._extension) for i in range(len(names)))
+        _sync_names(self._directory)
+        return Prepared(str(self._directory), tuple(zip(names, shown, strict=True)))
+
+    def discard(self) -> None:
+        """Remove the files since the last epoch."""
+        self._failure = None
+        if self._file is not None:
+            with suppress(OSError):  # closing writes what is buffered, and the disk may be full
+                self._file.close()
+            self._file = None
+        for name in self._names:
+            (self._directory / name).unlink(missing_ok=True)
+        self._names = []
+
+
+def commit(prepared: Prepared) -> None:
+    """Let the files be seen; those that are already stay as they are."""
+    directory = Path(prepared.directory)
+    for hidden, shown in prepared.files:
+        try:
+            (directory / hidden).replace(directory / shown)
+        except FileNotFoundError:
+            if not (directory / shown).exists():
+                _LOG.warning(
+                    "%s is not there, and was committed before or is lost: its hidden file %s is"
+                    " gone, too. Did somebody move or delete files there?",
+                    directory / shown,
+                    hidden,
+                )
+    if directory.is_dir():
+        _sync_names(directory)
+
+
+def abort(prepared: Prepared) -> None:
+    """Remove the files that cannot be seen yet."""
+    for hidden, _ in prepared.files:
+        (Path(prepared.directory) / hidden).unlink(missing_ok=True)
+
+
+def _sync_names(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -8,6 +8,7 @@ from itertools import count
 from typing import Any
 
 from tailrace.runtime.state import Stateful
+from tailrace.runtime.step import Step
 from tests.runtime.timed import Bench
 
 
@@ -26,6 +27,7 @@ class Place:
     world: World
     clock_ahead_ns: int
     bench: Bench = field(default_factory=Bench)
+    before: Step | None = None
 
     def __post_init__(self) -> None:
         self._timers: list[tuple[int, int, Any]] = []
@@ -35,6 +37,7 @@ class Place:
             clock_ns=self._clock_ns,
             wall_ns=lambda: self.world.wall_ns,
             set_timer=self._set_timer,
+            before=self.before,
         )
         step = self.logic.start(context)
         assert isinstance(step, Stateful)

@@ -179,13 +179,17 @@ def test_a_split_at_its_end_stays_at_its_end() -> None:
     assert serve(sources.items([1]), positions=step.positions()).poll(5) is None
 
 
-def test_the_splits_that_were_read_from_have_changed() -> None:
+def test_a_cut_has_the_positions_of_its_moment_and_safe_are_the_committed_ones() -> None:
     step = serve(sources.unpaced(count=4, shares=3))
-    step.changes.mark(1)
+    assert step.safe is None
     step.poll(1)
-    assert step.changes.since(1) == {Split("", 0, 3)}
-    assert dict(step.entries(step.changes.since(1))) == {Split("", 0, 3): 1}
-    assert dict(step.entries()) == step.positions()
+    cut = step.cut()
+    there = step.positions()
+    step.poll(1)
+    assert dict(cut) == there != step.positions()
+    assert step.safe is None
+    list(step.committed())
+    assert step.safe == there
 
 
 def test_instances_without_splits_end_at_once() -> None:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Hashable
+from itertools import islice
 from typing import Any, NamedTuple
 
 import pytest
@@ -14,6 +15,7 @@ from tailrace.runtime.join import Join, JoinKind
 from tailrace.runtime.markers import BEGINNING
 from tailrace.runtime.operators import Fold, Scan
 from tailrace.runtime.process import Process
+from tailrace.runtime.state import FORGOTTEN, GoingOn, thawed
 from tailrace.runtime.times import to_ns
 from tailrace.runtime.windows import Windowed, append, session, sliding, tumbling
 from tests.runtime.places import Place, World, move, shipped
@@ -154,27 +156,141 @@ def test_keys_that_move_change_no_result(
     assert not first.bench.log or all(kind != "fail" for kind, _ in first.bench.log)
 
 
+class Kept:
+    """What would be on disk: the chain of cuts of one step, and how it stood when each was made."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.chain: list[dict[Hashable, Any]] = []
+        self.expected: list[Any] = [None, states_in({})]  # of the committed cut: shared, keys
+        self.cutting: Any = None
+        self.cut: dict[Hashable, Any] = {}
+        self.stood: list[Any] = []
+        self.settling: Any = iter(())
+
+    def begin(self, full: bool) -> None:
+        if self.cutting is None:
+            for _ in self.settling:  # a cut may come before all is settled: both orders are right
+                if not full:
+                    break
+            step = self.place.step
+            self.stood = [shipped(step.shared()), states_in(dict(shipped(list(step.entries()))))]
+            self.full = full
+            self.cutting = step.cut(full=full)
+            self.cut = {}
+
+    def encode(self, entries: int) -> None:
+        if self.cutting is not None:
+            self.cut.update(shipped(list(islice(self.cutting, entries))))
+
+    def commit(self) -> None:
+        if self.cutting is not None:
+            self.cut.update(shipped(list(self.cutting)))
+            self.cutting = None
+            self.chain = [self.cut] if self.full else [*self.chain, self.cut]
+            self.expected = self.stood
+            self.settling = self.place.step.committed()
+
+    def merged(self) -> dict[Hashable, Any]:
+        found: dict[Hashable, Any] = {}
+        for cut in self.chain:
+            found.update(cut)
+        return {key: thawed(one) for key, one in found.items() if one is not FORGOTTEN}
+
+
+class Doing(NamedTuple):
+    """What a checkpoint does between records."""
+
+    what: str
+    full: bool
+    entries: int
+
+
+cuts = st.lists(
+    st.builds(
+        Doing,
+        st.sampled_from(["begin", "encode", "encode", "commit", "settle", "lose", ""]),
+        st.booleans(),
+        st.integers(1, 3),
+    ),
+    min_size=40,
+    max_size=40,
+)
+
+
 @every_operator
-@given(moves, st.integers(0, 40))
-def test_what_changed_since_a_mark_is_all_that_has_to_be_kept_again(
-    logic: Any, moves: list[Move], when: int
+@given(moves, cuts)
+def test_a_cut_is_of_its_moment_and_the_way_back_leads_to_the_committed_one(
+    logic: Any, moves: list[Move], events: list[Doing]
 ) -> None:
     run = Run(logic)
     place = Place(logic, run.world, 0)
-    kept: dict[Hashable, Any] = {}
-    place.step.changes.mark(1)
-    for number, one in enumerate(moves):
-        if number == when:
-            kept = dict(shipped(list(place.step.entries())))
-            assert set(kept) <= place.step.changes.since(1)
-            place.step.changes.mark(2)
+    place.step.watch()
+    kept = Kept(place)
+    for number, (one, event) in enumerate(zip(moves, events, strict=False)):
         run.do(number, one, place, [place])
-    if len(moves) > when:
-        changed = place.step.changes.since(2)
-        kept = {key: value for key, value in kept.items() if key not in changed}
-        kept.update(place.step.entries(changed))
-        # Whether a window's result was given follows from the watermark, which all keys share.
-        assert states_in(kept) == states_in(dict(place.step.entries()))
+        if event.what == "begin":
+            kept.begin(event.full)
+        elif event.what == "encode":
+            kept.encode(event.entries)
+        elif event.what == "settle":
+            next(kept.settling, None)
+        elif event.what == "commit":
+            kept.commit()
+            assert states_in(kept.merged()) == kept.expected[1]
+        elif event.what == "lose":
+            place.step.retire()
+            other = Place(logic, run.world, 5, before=place.step)
+            other.step.watch()
+            other.step.take_over(place.step)
+            if kept.chain:
+                assert shipped(other.step.shared()) == kept.expected[0]
+            assert states_in(dict(shipped(list(other.step.entries())))) == kept.expected[1]
+            place = kept.place = other
+            kept.cutting, kept.settling = None, iter(())
+            run.watermark_s = 0.0 if not kept.chain else run.watermark_s
+
+
+@every_operator
+@given(moves, st.integers(0, 40), st.integers(0, 20), st.booleans())
+def test_what_comes_after_a_cut_is_done_again_with_the_same_results(
+    logic: Any, moves: list[Move], when: int, more: int, from_disk: bool
+) -> None:
+    run = Run(logic)
+    alone = Place(logic, run.world, 0)
+    for number, one in enumerate(moves):
+        run.do(number, one, alone, [alone])
+    alone.step.finish()
+
+    run = Run(logic)
+    first = Place(logic, run.world, 0)
+    first.step.watch()
+    kept = Kept(first)
+    for number, one in enumerate(moves[:when]):
+        run.do(number, one, first, [first])
+    kept.begin(full=False)
+    results = {key: first.out(key) for key in "abcd"}
+    then = run.world.wall_ns, run.watermark_s
+    for number, one in enumerate(moves[when : when + more], when):
+        kept.encode(1)
+        run.do(number, one, first, [first])
+    kept.commit()
+    run.world.wall_ns, run.watermark_s = then
+    if from_disk:
+        again = Place(logic, run.world, 9)
+        again.step.watch()
+        again.step.go_on(GoingOn(1, list(kept.merged().items()), [kept.expected[0]]))
+    else:
+        first.step.retire()
+        again = Place(logic, run.world, 0, before=first.step)
+        again.step.watch()
+        again.step.take_over(first.step)
+    for number, one in enumerate(moves[when:], when):
+        run.do(number, one, again, [again])
+    again.step.finish()
+    for key in "abcd":
+        found = results[key] + again.out(key)
+        assert Counter(map(repr, found)) == Counter(map(repr, alone.out(key)))
 
 
 def states_in(entries: dict[Hashable, Any]) -> Any:
@@ -195,27 +311,10 @@ def test_timers_leave_as_times_of_the_wall_clock() -> None:
     world = World(wall_ns=1000)
     place = Place(OPERATORS["process"], world, 555)
     place.step.process(iter([("a", 0, 3)]), 0)
-    assert place.step.take_out(["a"]) == [("a", ([3], [(3_000_001_000, "soon")]))]
+    assert place.step.take_out(["a"]) == [("a", ([3], ((3_000_001_000, "soon"),)))]
     world.wall_ns += 10_000_000_000
     place.fire()
     assert place.out("a") == [("a", "seen", 3)]
-
-
-def test_marks_go_forward_and_what_is_committed_is_forgotten() -> None:
-    place = Place(OPERATORS["scan"], World(), 0)
-    changes = place.step.changes
-    place.step.process(iter([("z", 0, 0)]), 0)
-    for epoch, key in [(1, "a"), (2, "b"), (3, "c")]:
-        changes.mark(epoch)
-        place.step.process(iter([(key, 0, 0)]), 0)
-    assert changes.since(1) == {"a", "b", "c"}
-    assert changes.since(2) == {"b", "c"}
-    changes.forget(3)
-    assert changes.since(3) == {"c"}
-    with pytest.raises(KeyError, match=r"no mark of epoch 2; there are \[3\]"):
-        changes.since(2)
-    with pytest.raises(ValueError, match="the mark of epoch 3 comes after that of epoch 3"):
-        changes.mark(3)
 
 
 def test_event_time_goes_on_where_it_was_and_of_two_the_lower_counts() -> None:

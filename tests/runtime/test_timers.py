@@ -187,7 +187,7 @@ def test_setting_and_cancelling_again_and_again_takes_no_room() -> None:
         timers.arm()
         assert [key for _, key, _ in timers.due()] == [n]
         assert len(timers._heap) <= 100
-    assert timers.of("a") == [(1_009_999, "alarm")]
+    assert timers.of("a") == ((1_009_999, "alarm"),)
     assert timers.keys() == ["a"]
 
 

@@ -13,10 +13,12 @@ import pickle
 import struct
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from typing import Any, Literal
 from zlib import crc32
 
 from tailrace.checkpoint.folder import Buffer, Folder
+from tailrace.runtime.state import FORGOTTEN as FORGOTTEN
+from tailrace.runtime.state import Encoded as Encoded
 
 Kind = Literal["full", "delta", "shared"]
 Pair = tuple[Hashable, Any]
@@ -31,38 +33,6 @@ BLOCK_ENTRIES = 256
 """About as many entries make a block: some 100 us to encode."""
 MOST_CHAIN = 20
 """Sections; a chain that is longer is replaced by a full one."""
-
-
-class _Forgotten:
-    """There is one, and pickled it is the same one again."""
-
-    __slots__ = ()
-
-    def __reduce__(self) -> str:
-        return "FORGOTTEN"
-
-    def __repr__(self) -> str:
-        return "FORGOTTEN"
-
-
-FORGOTTEN: Final = _Forgotten()
-"""The value of a key that has no state any more."""
-
-
-class Encoded:
-    """A value that is pickled already. In a block it stands for the value: reading gives that."""
-
-    __slots__ = ("pickled",)
-
-    def __init__(self, pickled: bytes) -> None:
-        self.pickled = pickled
-
-    def __reduce__(self) -> tuple[Any, tuple[bytes]]:
-        # So that unpickling a block unwraps it, and no reader has to look for it.
-        return pickle.loads, (self.pickled,)
-
-    def __repr__(self) -> str:
-        return f"Encoded({len(self.pickled)} bytes)"
 
 
 @dataclass(frozen=True)
@@ -85,16 +55,19 @@ class Section:
     """Of the operator that wrote it."""
 
 
+def framed(pickled: bytes) -> tuple[bytes, bytes]:
+    """A pickle as a block: what it begins with, and itself."""
+    return BLOCK.pack(len(pickled), crc32(pickled)), pickled
+
+
 def encode_block(pairs: list[Pair]) -> bytes:
     """Some entries as a block. A value may be FORGOTTEN or Encoded."""
-    pickled = pickle.dumps(pairs, 5)
-    return BLOCK.pack(len(pickled), crc32(pickled)) + pickled
+    return b"".join(framed(pickle.dumps(pairs, 5)))
 
 
 def encode_shared(value: Any) -> bytes:
     """The shared state of a step as a block; it may be Encoded."""
-    pickled = pickle.dumps(value, 5)
-    return BLOCK.pack(len(pickled), crc32(pickled)) + pickled
+    return b"".join(framed(pickle.dumps(value, 5)))
 
 
 class EpochFile:

@@ -18,7 +18,7 @@ from tailrace.runtime.inlet import Inlet
 from tailrace.runtime.instance import Context, Instance
 from tailrace.runtime.limits import Limits
 from tailrace.runtime.router import Router
-from tailrace.runtime.step import OperatorFailed, call
+from tailrace.runtime.step import OperatorFailed, Step, call
 
 
 class Site:
@@ -180,13 +180,13 @@ class Site:
                     )
                     self.inlets[link] = instance.inlets[link] = inlet
 
-    def close(self) -> None:
+    def close(self, how: Callable[[Step], Callable[[], None]] = lambda step: step.close) -> None:
         """Close every step, also after a failure; then raise what the first of them raised."""
         failures = []
         for instance in self.instances.values():
             for name, step in instance.steps:
                 try:
-                    call(name, "close", step.close)
+                    call(name, "close", how(step))
                 except OperatorFailed as failure:
                     failures.append(failure)
         if failures:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import count
 from time import time_ns
 from typing import Any, Protocol
@@ -20,6 +21,7 @@ from typing import Any, Protocol
 from tailrace.graph.model import Operator, Record
 from tailrace.runtime.building import Site
 from tailrace.runtime.counting import Counting
+from tailrace.runtime.cuts import Cuts
 from tailrace.runtime.deployment import Deployment
 from tailrace.runtime.exchange import Lane
 from tailrace.runtime.inlet import Inlet, deliver
@@ -27,7 +29,9 @@ from tailrace.runtime.instance import Context, Instance
 from tailrace.runtime.limits import DEFAULT_LIMITS, Limits
 from tailrace.runtime.markers import Marker, Watermark
 from tailrace.runtime.reading import SourceStep
-from tailrace.runtime.step import Fail, Put, call
+from tailrace.runtime.sink import SinkStep
+from tailrace.runtime.state import GoingOn, Stateful
+from tailrace.runtime.step import Fail, OperatorFailed, Put, Step, call
 from tailrace.transport import jumbo
 
 __all__ = ["DEFAULT_LIMITS", "Core", "Limits", "Post"]
@@ -47,6 +51,8 @@ _WIDTH_NS = 25_000
 """And so much more for each instance and receiver that a round may have to look at."""
 _LEAST_SHARE = 64
 """However long rounds take, one in so many records may come from a source."""
+_SLICE_NS = 100_000
+"""How long what was cut may be worked on between two rounds."""
 _LARGE_BYTES = 512
 """Streams of records above this size travel in jumbos of their own, so that sizes stay true."""
 
@@ -84,8 +90,16 @@ class Core:
         wall_ns: Callable[[], int] = time_ns,
         *,
         origins: bool = False,
+        epoch: int | None = None,
+        going_on: Callable[[str, int], GoingOn | None] = lambda operator, index: None,
+        before: Core | None = None,
     ) -> None:
-        """With `origins`, every batch of a source is numbered, and its records keep the number."""
+        """With `origins`, every batch of a source is numbered, and its records keep the number.
+
+        With an epoch it makes checkpoints, and goes on from that one (0: the beginning): each copy
+        of an operator from what `going_on(operator, index)` says; or from where it was in another
+        core, which has retired, and had that epoch committed as its newest.
+        """
         self.rank = rank
         self.limits = limits
         self._clock_ns = clock_ns
@@ -97,11 +111,69 @@ class Core:
         self._appetite = min(_FIRST_APPETITE, limits.poll_records)  # for what a source has
         self._timer_ids = count()
         self._closed = False
+        self._paused = False
         self._woken: list[tuple[Instance, str]] = []
         self._due: list[Inlet] = []
+        self._epoch = epoch
+        self._going_on = going_on
+        self._known: dict[tuple[str, int], GoingOn | None] = {}
+        self._before = before
+        self.cuts: Cuts | None = None
+        """Where it is cut into epochs, if it makes checkpoints."""
         self._site = Site(rank, deployment, clock_ns, limits, self._context)
         self._changed()
         self.counting = Counting(self._site, post.size)
+        if epoch is not None:
+            try:
+                self._go_on(epoch)
+            except BaseException:
+                with suppress(OperatorFailed):
+                    self.close()
+                raise
+        self._before = None
+        self._known.clear()
+
+    def _go_on(self, epoch: int) -> None:
+        """Have all steps be where they were at the end of an epoch."""
+        steps = [
+            (name, instance.id.index, step)
+            for instance in self.instances
+            for name, step in instance.steps
+        ]
+        before = {} if self._before is None else self._before.steps()
+        chained = set()
+        if self._before is not None and self._before.cuts is not None:
+            chained = self._before.cuts.chained
+        # Sinks also commit what others have prepared who are gone.
+        told = {
+            (name, index): self._told(name, index)
+            for name, index, step in steps
+            if isinstance(step, SinkStep) or (name, index) not in before
+        }
+        chained |= {where for where, one in told.items() if one is not None and one.chained}
+        self.cuts = Cuts(epoch, self.instances, chained)
+        for name, index, step in steps:
+            other, going_on = before.get((name, index)), told.get((name, index))
+            if isinstance(other, Stateful) and isinstance(step, Stateful):
+                call(name, "restore", step.take_over, other)
+            elif going_on is not None:
+                call(name, "restore", step.go_on, going_on)
+
+    def _told(self, operator: str, index: int) -> GoingOn | None:
+        """What a step goes on from; asked once, for it may have to be read."""
+        if not self._epoch:
+            return None
+        if (operator, index) not in self._known:
+            self._known[operator, index] = self._going_on(operator, index)
+        return self._known[operator, index]
+
+    def steps(self) -> dict[tuple[str, int], Step]:
+        """All steps that run here, by operator and index."""
+        return {
+            (name, instance.id.index): step
+            for instance in self.instances
+            for name, step in instance.steps
+        }
 
     def change(self, deployment: Deployment) -> None:
         """Go on under another deployment; see `Site.change`."""
@@ -142,6 +214,8 @@ class Core:
         def emit_as(emitted_ns: int, origin: int = 0) -> None:
             instance.stamp.emitted_ns, instance.stamp.origin = emitted_ns, origin
 
+        where = operator.name, instance.id.index
+        before = self._before.steps().get(where) if self._before is not None else None
         return Context(
             operator=operator.name,
             index=instance.id.index,
@@ -157,6 +231,9 @@ class Core:
             origin=lambda: instance.stamp.origin,
             emit_as=emit_as,
             wall_ns=self._wall_ns,
+            epoch=self._epoch,
+            going_on=lambda: self._told(*where),
+            before=before,
         )
 
     # ---- what comes in ----
@@ -182,6 +259,23 @@ class Core:
                 if isinstance(step, SourceStep):
                     step.stop()
 
+    # ---- epochs ----
+
+    def begin_epoch(self, epoch: int, *, last: bool = False) -> None:
+        """Cut the sources here; behind the job's last epoch they give nothing any more."""
+        assert self.cuts is not None, "it makes no checkpoints"
+        self.cuts.begin(epoch)
+        self._paused |= last
+
+    def encode(self, budget_ns: int = _SLICE_NS) -> bool:
+        """Work on what was cut for about so long; whether there was anything to do."""
+        return self.cuts is not None and self.cuts.encode(budget_ns, self._clock_ns)
+
+    def retire(self) -> None:
+        """Close, so that another core can take over what is here."""
+        self._closed = True
+        self._site.close(lambda step: step.retire)
+
     # ---- the round ----
 
     def round(self) -> bool:
@@ -199,13 +293,15 @@ class Core:
                 instance.finish()
                 progress |= instance.ended
             elif instance.source is not None:
-                if not instance.congested:
+                if not instance.congested and not self._paused:
                     found = self._poll(instance, instance.source, appetite)
                     polled = max(polled, found)
                     progress |= found > 0 or instance.ending
             elif instance.queue.order and not instance.congested:
                 taken += self._take(instance)
                 progress = True
+        if self.cuts is not None and self.cuts.waiting:
+            self.cuts.look()
         progress |= self.flush()
         if polled:
             self._adapt(polled, taken, self._clock_ns() - started_ns)
@@ -396,7 +492,7 @@ class Core:
                 due.append(instance.timers[0][0])
             if instance.source is not None and not instance.ending and not instance.congested:
                 at_ns = instance.source.due_ns()
-                if at_ns is not None:
+                if at_ns is not None and not self._paused:
                     due.append(at_ns)
         return min(due, default=None)
 

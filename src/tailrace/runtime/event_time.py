@@ -7,7 +7,7 @@ Those who break it are late. An operator's time is the lowest watermark of all i
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -16,7 +16,7 @@ from tailrace.graph.model import MAIN, KeyFunction, Record
 from tailrace.runtime.hot import seconds_to_ns
 from tailrace.runtime.instance import Context
 from tailrace.runtime.markers import BEGINNING, IDLE
-from tailrace.runtime.state import Entry, Stateful, lower
+from tailrace.runtime.state import Entries, Entry, Stateful, lower
 from tailrace.runtime.step import Step
 from tailrace.runtime.times import Moment, is_dated, to_ns
 
@@ -132,6 +132,8 @@ class TimedStep(Stateful):
         self._late: list[Record] = []
         self._dated = False
         self.watermark = BEGINNING
+        self.watermark_at_cut = BEGINNING
+        """What keys that nobody has touched since then are looked at by."""
 
     def stamped(self, records: Iterator[Record]) -> Iterator[tuple[int, Hashable, Record]]:
         """Each record with its time and key."""
@@ -189,7 +191,7 @@ class TimedStep(Stateful):
 
     def advance(self, watermark: int) -> None:
         """Event time has moved."""
-        if self._time_of is not None:
+        if self._time_of is not None and watermark >= self.watermark:
             self.watermark = watermark
             self._expire_until(watermark)
 
@@ -205,10 +207,22 @@ class TimedStep(Stateful):
             self.expire(heapq.heappop(self._due)[2])
         self.hand_on()
 
-    def put_in(self, entries: Iterator[Entry] | list[Entry]) -> None:  # type: ignore[override]
+    def put_in(self, entries: Iterable[Entry]) -> None:
         """Take them in, and let go of what became due on the way."""
         super().put_in(entries)
         self._expire_until(self._now() if self._time_of is None else self.watermark)
+
+    def restore(self, entries: Entries) -> None:
+        """Take them in; what became due meanwhile is let go of when time moves on."""
+        super().restore(entries)
+        if self._time_of is None:
+            self.hand_on()
+
+    def cut(self, *, full: bool = False) -> Iterator[Entry]:
+        """Remember also how far time is."""
+        cut = super().cut(full=full)
+        self.watermark_at_cut = self.watermark
+        return cut
 
     def shared(self) -> Any:
         """How far time is, and whether it is in dates."""
@@ -218,4 +232,5 @@ class TimedStep(Stateful):
         """Of two watermarks the lower counts."""
         watermark, dated = shared
         self.watermark = lower(self.watermark, watermark, BEGINNING)
+        self.watermark_at_cut = self.watermark
         self._dated |= dated

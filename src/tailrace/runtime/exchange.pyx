@@ -274,6 +274,14 @@ cdef class Exchange:
         else:
             raise unknown(marker)
 
+    def cut(self, marker):
+        """Put a marker behind what all senders have sent; they are all at the same point."""
+        cdef Lane lane
+        if self.end is None:
+            for lane in self.lanes:
+                self.sync(lane)
+                lane.mark(marker)
+
     def leave(self, sender):
         """A sender is here no more, without an end of the stream."""
         self.senders.remove(sender)

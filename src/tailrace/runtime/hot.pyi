@@ -11,7 +11,6 @@ def scan(
     states: dict[Hashable, Any],
     fresh: Callable[[Hashable], Any],
     results: list[Any] | None,
-    noted: set[Hashable] | None,
 ) -> None: ...
 def flat_map(
     records: Iterator[Any], function: Callable[[Any], Iterable[Any]], results: list[Any]

@@ -29,11 +29,11 @@ cpdef int note(counts, int64_t value_ns, int64_t count) except -1:
     return 0
 
 
-def scan(records, key_of, function, dict states not None, fresh, list results, set noted):
+def scan(records, key_of, function, dict states not None, fresh, list results):
     """`states[key] = function(states[key], record)` for each record; (key, state) into `results`.
 
-    `fresh(key)` makes the state of a new key; a key whose state becomes None is forgotten. `noted` gets
-    the keys. Both it and `results` may be None. What was done before a record that raises is kept.
+    `fresh(key)` gives the state of a key that is not there; one whose state becomes None is forgotten.
+    `results` may be None. What was done before a record that raises is kept.
     """
     cdef PyObject *known
     for record in records:
@@ -46,8 +46,6 @@ def scan(records, key_of, function, dict states not None, fresh, list results, s
             PyDict_DelItem(states, key)
         if results is not None:
             results.append((key, state))
-        if noted is not None:
-            noted.add(key)
 
 
 def flat_map(records, function, list results not None):

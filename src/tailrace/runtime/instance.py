@@ -15,9 +15,10 @@ from tailrace.runtime.guard import Counts, Timing, guard
 from tailrace.runtime.histogram import Histogram
 from tailrace.runtime.hot import note
 from tailrace.runtime.inlet import Inlet, Queue
-from tailrace.runtime.markers import BEGINNING, IDLE, End, Marker, Watermark, unknown
+from tailrace.runtime.markers import BEGINNING, IDLE, Checkpoint, End, Marker, Watermark, unknown
 from tailrace.runtime.reading import SourceStep
 from tailrace.runtime.router import Router
+from tailrace.runtime.state import GoingOn, Stateful
 from tailrace.runtime.step import Fail, Put, Step, call, failure
 
 
@@ -52,6 +53,10 @@ class Context:
     """The origin of what is being processed; 0: none."""
     epoch: int | None = None
     """The epoch that the job goes on from, 0 at the beginning; None: it makes no checkpoints."""
+    before: Step | None = None
+    """The step that did this before a failure elsewhere, when it is gone back to a checkpoint."""
+    going_on: Callable[[], GoingOn | None] = lambda: None
+    """What it goes on from, if the job does; read when it is asked for."""
 
 
 def _fan_out(puts: list[Put]) -> Put:
@@ -114,6 +119,8 @@ class Instance:
     idle: bool = False
     """Whether all that could hold its time back is idle."""
     ended: bool = False
+    on_checkpoint: Callable[[Checkpoint], None] | None = None
+    """What the core does when the marker of an epoch has come on one of its links."""
     _fail: Fail | None = None
     """The policy of its first operator."""
     _before: dict[str, str] = field(default_factory=dict)
@@ -198,6 +205,10 @@ class Instance:
             inlet.ended = True
             if marker.emitted_ns is not None:
                 self.emitted_ns = marker.emitted_ns
+        elif isinstance(marker, Checkpoint) and self.on_checkpoint is not None:
+            inlet.hold()
+            self.on_checkpoint(marker)
+            return
         else:
             raise unknown(marker)
         self.consider_time()
@@ -259,9 +270,12 @@ class Instance:
     def _finish(self) -> Iterator[None]:
         ended_ns = self.emitted_ns
         for name, step in self.steps:
-            call(name, "finish", step.finish)
+            if not (isinstance(step, Stateful) and step.finished):
+                call(name, "finish", step.finish)
             while step.outstanding:
                 yield
+            if isinstance(step, Stateful):
+                step.finished = True
         # What cannot be sent is found out when it is, and goes to dead letters before their end.
         sending = [(lane, lane.takes) for lane in self._lanes() if lane.records]
         while any(lane.records and lane.takes == takes for lane, takes in sending):

@@ -73,7 +73,7 @@ class _JoinStep(TimedStep):
         self._function = logic.function
 
     def process(self, records: Iterator[Record], port: int) -> None:
-        side, noted = self._sides[port], self.changes.noted
+        side = self._sides[port]
         self._key, self._time_of = side.key, side.time_of
         for time, key, record in self.stamped(records):
             if time + self._within_ns < self.watermark:
@@ -83,6 +83,7 @@ class _JoinStep(TimedStep):
             if both is None:
                 check_key(key)
                 both = [], []
+            self.touch(key)
             matches = self._around(both[1 - port], time)
             # All pairs before any is kept: a function that raises leaves no trace of the record.
             self._results += [self._pair(port, record, match.record) for match in matches]
@@ -90,8 +91,6 @@ class _JoinStep(TimedStep):
                 match.matched = True
             self._open[key] = both
             self._keep(key, port, _Kept(time, record, bool(matches)))
-            if noted is not None:
-                noted.add(key)
         self.hand_on()
 
     def _around(self, kept: list[_Kept], time: int) -> list[_Kept]:
@@ -121,10 +120,10 @@ class _JoinStep(TimedStep):
         last, port, key = what
         if key not in self._open:
             return  # taken elsewhere
+        self.touch(key)
         both = self._open[key]
         kept, side = both[port], self._sides[port]
         while kept and kept[0].time + self._within_ns <= last:
-            self._note(key)
             gone = kept.pop(0)
             if side.keeps_unmatched and not gone.matched:
                 try:

@@ -41,6 +41,13 @@ class End(Marker):
     emitted_ns: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Checkpoint(Marker):
+    """What comes before it belongs to the epoch, what comes behind it to the next."""
+
+    epoch: int
+
+
 def unknown(marker: Marker) -> TypeError:
     """The error for a marker that nobody here has a meaning for."""
     return TypeError(

@@ -6,15 +6,18 @@ records are left to C (`map`, `filter`, `hot`) wherever the function allows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from tailrace.graph.model import MAIN, KeyFunction, Record
 from tailrace.runtime.hot import flat_map, scan
 from tailrace.runtime.instance import Context
-from tailrace.runtime.state import Stateful, copies
+from tailrace.runtime.state import Encoded, Entries, Entry, Stateful, copies, frozen
 from tailrace.runtime.step import Put, Step
+
+_MERGED_AT_ONCE = 512
+"""Keys that sink into the layer below before anything else is looked at."""
 
 
 class _Gather(Step):
@@ -92,20 +95,119 @@ class Filter:
 
 
 class _ScanStep(Stateful):
+    """Keyed states in layers, so that the loop over records costs the same whoever watches.
+
+    `_open` has the keys touched since the last cut, and all of them if nobody watches. Beneath it
+    lies what had changed before that cut (`_middle`), until it is committed, and all else
+    (`_base`). What is in a layer hides what is beneath; a key that was touched and is not there is
+    forgotten.
+    """
+
     def __init__(self, put: Put, logic: Scan) -> None:
         super().__init__()
         self._put = put
         self._keys = (logic.key, *logic.more_keys)
         self._function = logic.function
-        self._fresh = copies(logic.initial)
+        self._initial = copies(logic.initial)
         self._results: list[Record] = []
+        self._base: dict[Hashable, Any] = {}
+        self._middle: dict[Hashable, Any] = {}
+        self._merging: Iterator[None] = iter(())
 
     def process(self, records: Iterator[Record], port: int) -> None:
-        results, noted = self._results, self.changes.noted
-        scan(records, self._keys[port], self._function, self._open, self._fresh, results, noted)
+        results = self._results
+        scan(records, self._keys[port], self._function, self._open, self._fresh, results)
         if results:
             self._results = []
             self._put(results)
+
+    def _fresh(self, key: Hashable) -> Any:
+        """The state of a key that is not in the topmost layer: what is beneath, or a new one."""
+        if self._touched is not None and key not in self._touched:
+            state = self._beneath(key)
+            self._touched[key] = frozen(state)
+            if state is not None:
+                self._open[key] = state
+                return state
+        return self._initial(key)
+
+    # ---- layers ----
+
+    def _beneath(self, key: Hashable) -> Any:
+        if self._before is not None and key in self._before:
+            return self._middle.get(key)
+        return self._base.get(key)
+
+    def keys(self) -> list[Hashable]:
+        touched, before = self._touched or {}, self._before or {}
+        return [
+            *(key for key in self._base if key not in before and key not in touched),
+            *(key for key in self._middle if key not in touched),
+            *self._open,
+        ]
+
+    def _look(self, key: Hashable) -> Any:
+        if key in self._open:
+            return self._open[key]
+        if self._touched is not None and key in self._touched:
+            return None
+        return self._beneath(key)
+
+    def _drop(self, key: Hashable) -> None:
+        self._open.pop(key, None)
+
+    def watch(self) -> None:
+        super().watch()
+        self._base, self._open = self._open, self._base
+
+    def cut(self, *, full: bool = False) -> Iterator[Entry]:
+        for _ in self._merging:
+            pass
+        self._middle, self._open = self._open, {}
+        return super().cut(full=full)
+
+    def _all(self) -> Iterator[Hashable]:
+        # Neither layer changes before the cut is committed.
+        before = self._before or {}
+        yield from (key for key in self._base if key not in before)
+        yield from self._middle
+
+    def committed(self) -> Iterator[None]:
+        self._commit_shared()
+        self._merging = self._merge()
+        return self._merging
+
+    def _merge(self) -> Iterator[None]:
+        """Let the middle layer sink into the base."""
+        base, middle = self._base, self._middle
+        for done, key in enumerate(self._before or ()):
+            if key in middle:
+                base[key] = middle[key]
+            else:
+                base.pop(key, None)
+            if done % _MERGED_AT_ONCE == 0:
+                yield
+        self._before, self._middle = None, {}
+
+    def _take_keys(self, other: _ScanStep) -> None:
+        """Undo what was changed since; the rest stays where it is."""
+        for _ in other._merging:
+            pass
+        base = other._base
+        for key, image in {**(other._touched or {}), **(other._before or {})}.items():
+            if type(image) is Encoded:  # others are in the base as they were
+                base[key] = image.value
+        self.restore(base)
+
+    def restore(self, entries: Entries) -> None:
+        layer = self._open if self._touched is None else self._base
+        if isinstance(entries, dict) and not layer:
+            if self._touched is None:
+                self._open = entries
+            else:
+                self._base = entries
+        else:
+            layer.update(entries)
 
 
 @dataclass(frozen=True)
@@ -127,12 +229,11 @@ class _FoldStep(_ScanStep):
     """Keeps its states to itself until the input ends."""
 
     def process(self, records: Iterator[Record], port: int) -> None:
-        noted = self.changes.noted
-        scan(records, self._keys[port], self._function, self._open, self._fresh, None, noted)
+        scan(records, self._keys[port], self._function, self._open, self._fresh, None)
 
     def finish(self) -> None:
-        if self._open:
-            self._put(list(self._open.items()))
+        if results := list(self.entries()):
+            self._put(results)
 
 
 @dataclass(frozen=True)

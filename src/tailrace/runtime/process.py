@@ -10,7 +10,7 @@ from typing import Any
 from tailrace.graph.model import MAIN, KeyFunction, Record
 from tailrace.routing.hashing import check_key
 from tailrace.runtime.instance import Context
-from tailrace.runtime.state import Stateful
+from tailrace.runtime.state import Stateful, thawed
 from tailrace.runtime.step import Step
 from tailrace.runtime.timers import KeyTimers, Waiting
 
@@ -101,26 +101,36 @@ class _OperatorStep(Stateful):
         keys: tuple[KeyFunction | None, ...],
         keyed: bool,
         context: Context,
+        opened: bool = False,
     ) -> None:
+        """The operator is this step's own; `opened`: it has served a step before."""
         super().__init__()
         self._operator = operator
         self._keys = keys
         self._keyed = keyed
         self._context = context
+        self.heirloom: Operator | None = None
+        """The operator, open as it is, for whoever takes over."""
         self._results: dict[str, list[Record]] = {}
         self._emitted: list[list[Record]] = []  # where each result went, to take them back
         self._asked: list[tuple[int | None, Any]] = []  # timers to set, or (None) to cancel
-        self._timers = KeyTimers(context)
-        operator.instance = context
-        operator.emit = self._emit
-        operator.set_timer = self._set_timer
-        operator.cancel_timer = self._cancel_timer
+        self._timers = KeyTimers(context, self.touch) if keyed else KeyTimers(context)
+        self._attach(context)
+        if opened:
+            return
         if not keyed:
             _without_state(operator)
         operator.open()
         if keyed and operator.state is not None:
             raise RuntimeError("open() has set self.state, which belongs to a key: none is current")
         self._apply_timers(None)
+
+    def _attach(self, context: Context) -> None:
+        operator = self._operator
+        operator.instance = context
+        operator.emit = self._emit
+        operator.set_timer = self._set_timer
+        operator.cancel_timer = self._cancel_timer
 
     def _emit(self, record: Record, stream: str = MAIN) -> None:
         results = self._results.get(stream)
@@ -156,7 +166,7 @@ class _OperatorStep(Stateful):
 
     def process(self, records: Iterator[Record], port: int) -> None:
         operator, emitted = self._operator, self._emitted
-        states, key_of, noted = self._open, self._keys[port], self.changes.noted
+        states, key_of, touched = self._open, self._keys[port], self._touched
         before = len(emitted)
         try:
             if not self._keyed:
@@ -171,6 +181,8 @@ class _OperatorStep(Stateful):
                     operator.state = states.get(key)
                     if operator.state is None:
                         check_key(key)
+                    if touched is not None and key not in touched:
+                        self.touch(key)
                     operator.process(record)
                     if operator.state is not None:
                         states[key] = operator.state
@@ -178,8 +190,6 @@ class _OperatorStep(Stateful):
                         states.pop(key, None)
                     if self._asked:
                         self._apply_timers(key)
-                    if noted is not None:
-                        noted.add(key)
                     before = len(emitted)
         except BaseException:
             # Nothing of the record that raised is handed on.
@@ -195,6 +205,7 @@ class _OperatorStep(Stateful):
         operator = self._operator
         operator.key = key
         if self._keyed:
+            self.touch(key)
             operator.state = self._open.get(key)
         call(*arguments)
         if self._keyed:
@@ -202,7 +213,6 @@ class _OperatorStep(Stateful):
                 self._open[key] = operator.state
             else:
                 self._open.pop(key, None)
-            self._note(key)
         self._apply_timers(key)
 
     def on_timer(self, at_ns: int, tag: Any) -> None:
@@ -227,6 +237,13 @@ class _OperatorStep(Stateful):
     def close(self) -> None:
         self._operator.close()
 
+    def retire(self) -> None:
+        """Keep the operator open for the next step, if it has nothing of its own to go back to."""
+        if type(self._operator).snapshot is Operator.snapshot:
+            self.heirloom = self._operator
+        else:
+            self.close()
+
     # ---- state ----
 
     def keys(self) -> list[Hashable]:
@@ -248,8 +265,18 @@ class _OperatorStep(Stateful):
             self._open[key] = state
         self._timers.put(key, waiting)
 
+    def _take_keys(self, other: _OperatorStep) -> None:
+        """Undo what was changed since; the rest stays where it is."""
+        for key, image in {**(other._touched or {}), **(other._before or {})}.items():
+            other._drop(key)
+            if image is not None:
+                other._put_back(key, thawed(image))
+        self._open = other._open
+        if self._keyed:
+            self._timers.take_over(other._timers)
+
     def shared(self) -> Any:
-        waiting = [] if self._keyed else self._timers.of(None)
+        waiting = () if self._keyed else self._timers.of(None)
         return self._operator.snapshot(), waiting
 
     def put_shared(self, shared: Any) -> None:
@@ -275,4 +302,7 @@ class Process:
     def start(self, context: Context) -> Step:
         """Make the step, with a copy of the operator of its own."""
         keys = (self.key, *self.more_keys)
+        before = context.before
+        if isinstance(before, _OperatorStep) and before.heirloom is not None:
+            return _OperatorStep(before.heirloom, keys, self.keyed, context, opened=True)
         return _OperatorStep(deepcopy(self.operator), keys, self.keyed, context)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Any
 
 from tailrace.graph.model import MAIN, Record
 from tailrace.runtime.source import DONE, START, FedReader, Reader, Reply, Source, Split
-from tailrace.runtime.state import Entry, Stateful
+from tailrace.runtime.state import Entry, GoingOn, Stateful
 from tailrace.runtime.step import Put, Step
 
 _FIRST_PAUSE_NS = 100_000
@@ -61,8 +61,15 @@ class SourceStep(Stateful):
         put: Put,
         clock_ns: Callable[[], int],
         positions: Mapping[Split, Any] | None = None,
+        *,
+        checkpoints: bool = False,
     ) -> None:
+        """With `checkpoints`, safe is only what has been committed."""
         super().__init__()
+        self.safe: Mapping[Split, Any] | None = positions
+        """The positions at the last committed cut; None: the beginning."""
+        self._at_cut: Mapping[Split, Any] | None = None
+        self._checkpoints = checkpoints
         self.source = source
         self.emitted_ns = 0
         self.batches = 0
@@ -209,14 +216,11 @@ class SourceStep(Stateful):
             served.empty = 0
             self.batches += 1
             self._latest = served
-            if self.changes.noted is not None:
-                self._note(served.split)
             emitted_ns = served.reader.emitted_ns
             self.emitted_ns = self._clock_ns() if emitted_ns is None else emitted_ns
             if type(records) is not list:  # guards take nothing else
                 records = list(records)
         elif records is None:
-            self._note(served.split)
             self._end(served)
         else:
             served.empty += 1
@@ -261,14 +265,42 @@ class SourceStep(Stateful):
         served.reader.close()
 
     def put(self, records: list[Record]) -> None:
-        """Hand on what was polled; then its sender may know.
-
-        With checkpoints this moves: safe is then what a checkpoint has.
-        """
+        """Hand on what was polled; then, without checkpoints, its sender may know."""
         self._put(records)
         latest = self._latest
-        if latest is not None and latest.acknowledges:
+        if latest is not None and latest.acknowledges and not self._checkpoints:
             latest.reader.acknowledge(latest.reader.position())
+
+    # ---- cuts: the positions of all splits, each time ----
+
+    whole = True
+
+    def touch(self, key: Hashable) -> None:
+        """Positions are few: all of them are kept each time."""
+
+    def cut(self, *, full: bool = False) -> Iterator[Entry]:
+        """Where all splits stand now."""
+        self._at_cut = self.positions()
+        self._finished_before = self.finished
+        return iter(list(self._at_cut.items()))
+
+    def committed(self) -> Iterator[None]:
+        """What was polled before the cut is safe, and its senders may know."""
+        self.finished_at_commit = self._finished_before
+        if self._at_cut is not None:
+            self.safe, self._at_cut = self._at_cut, None
+            for served in self._served:
+                if served.acknowledges and served.split in self.safe:
+                    served.reader.acknowledge(self.safe[served.split])
+        return iter(())
+
+    def take_over(self, other: Stateful) -> None:
+        """It was opened where the other stood."""
+        self.was_finished(other.finished_at_commit)
+
+    def go_on(self, going_on: GoingOn) -> None:
+        """It was opened there."""
+        self.was_finished(going_on.finished)
 
     def due_ns(self) -> int | None:
         """When to poll next; None: when a descriptor is readable, or somebody pushes."""
@@ -314,5 +346,17 @@ class SourceLogic:
 
     def start(self, context: Any) -> Step:
         """Open this instance's splits."""
-        put = context.put(MAIN)
-        return SourceStep(self.source, context.index, context.parallelism, put, context.clock_ns)
+        positions: Mapping[Any, Any] | None = None
+        if isinstance(context.before, SourceStep):
+            positions = context.before.safe
+        elif (going_on := context.going_on()) is not None:
+            positions = dict(going_on.entries)
+        return SourceStep(
+            self.source,
+            context.index,
+            context.parallelism,
+            context.put(MAIN),
+            context.clock_ns,
+            positions,
+            checkpoints=context.epoch is not None,
+        )

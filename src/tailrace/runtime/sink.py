@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 from tailrace.graph.model import Graph, Record
+from tailrace.runtime.state import GoingOn
 from tailrace.runtime.step import Step
 
 Guarantee = Literal["exactly once", "at least once", "at most once"]
@@ -184,6 +185,12 @@ class SinkStep(Step):
         snapshot = self._cuts[epoch].snapshot if epoch in self._cuts else self._first
         if snapshot is not None:
             self._sink.restore(snapshot)
+
+    def go_on(self, going_on: GoingOn) -> None:
+        """Commit what was prepared, if that has not been done; go on from what was kept."""
+        for shared in going_on.shared:
+            self.put_shared(shared)
+        self.committed(going_on.epoch, going_on.handles)
 
     def shared(self) -> Any:
         """What the sink keeps beside its records; None: nothing. To be asked right after a cut."""

@@ -12,8 +12,10 @@ operator, records that wait for a coroutine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+import pickle
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from copy import deepcopy
+from dataclasses import dataclass
 from typing import Any
 
 from tailrace.routing.hashing import check_key
@@ -22,49 +24,100 @@ from tailrace.runtime.step import Step
 Entry = tuple[Hashable, Any]
 """A key and all that a step keeps for it."""
 
-_PLAIN = (type(None), bool, int, float, complex, str, bytes)
+Entries = Iterable[Entry] | dict[Hashable, Any]
+"""Many of them; a dictionary belongs to who is given it."""
+
+_PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes})
 
 
-class Changes:
-    """Which keys have changed since when. Nothing is noted before the first `mark`."""
+class _Forgotten:
+    """Stands for the state of a key that has none any more. There is one only."""
 
-    __slots__ = ("_epochs", "noted")
+    def __reduce__(self) -> str:
+        return "FORGOTTEN"
 
-    def __init__(self) -> None:
-        self._epochs: dict[int, set[Hashable]] = {}
-        self.noted: set[Hashable] | None = None
-        """Where steps note the keys that they change; None: they need not."""
+    def __repr__(self) -> str:
+        return "FORGOTTEN"
 
-    def mark(self, epoch: int) -> None:
-        """An epoch begins: what changes from now on has changed since its mark."""
-        last = next(reversed(self._epochs), None)
-        if last is not None and epoch <= last:
-            raise ValueError(f"the mark of epoch {epoch} comes after that of epoch {last}")
-        self.noted = self._epochs[epoch] = set()
 
-    def since(self, epoch: int) -> set[Hashable]:
-        """The keys that have changed since the mark of an epoch."""
-        if epoch not in self._epochs:
-            raise KeyError(f"no mark of epoch {epoch}; there are {list(self._epochs)}")
-        return set().union(*(keys for one, keys in self._epochs.items() if one >= epoch))
+FORGOTTEN = _Forgotten()
+"""The value of a key that was forgotten, among those that have changed."""
 
-    def forget(self, epoch: int) -> None:
-        """Nobody will ask for what changed before the mark of this epoch."""
-        self._epochs = {one: keys for one, keys in self._epochs.items() if one >= epoch}
-        self.noted = next(reversed(self._epochs.values()), None)
+
+class Encoded:
+    """A value as it was, in bytes: the value itself may have changed since."""
+
+    __slots__ = ("pickled",)
+
+    def __init__(self, pickled: bytes) -> None:
+        self.pickled = pickled
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Whoever unpickles it gets the value, and has to look for nothing.
+        return pickle.loads, (self.pickled,)
+
+    @property
+    def value(self) -> Any:
+        """A new one that is equal."""
+        return pickle.loads(self.pickled)
+
+
+def frozen(value: Any) -> Any:
+    """The value as it is now: itself if nobody can change it, else encoded."""
+    kind = type(value)
+    if kind in _PLAIN or (kind is tuple and all(type(part) in _PLAIN for part in value)):
+        return value
+    return Encoded(pickle.dumps(value, 5))
+
+
+def thawed(value: Any) -> Any:
+    """What `frozen` was given."""
+    return value.value if type(value) is Encoded else value
+
+
+@dataclass(frozen=True)
+class GoingOn:
+    """What a step goes on from: how its operator stood at the end of an epoch."""
+
+    epoch: int
+    entries: Entries = ()
+    """The keyed state that is this step's."""
+    shared: Sequence[Any] = ()
+    """What steps have shared whose place it takes: one, or another number after a change."""
+    finished: bool = False
+    """All input of the operator had ended by then."""
+    handles: Sequence[Any] = ()
+    """What sinks have prepared for the epoch, to be committed (again)."""
+    chained: bool = False
+    """Whether its next cut may build on what is safe already, and need not be full."""
 
 
 class Stateful(Step):
-    """A step with state. Nothing of this is called while it processes records.
+    """A step with state. But for `touch`, nothing of this is called while it processes records.
 
     Subclasses keep their keyed state in `_open`, by key, or override what reads it.
+
+    Once it is watched, it is cut every now and then: the state at that moment is encoded bit by
+    bit while records go on, and made safe; until then the step knows the way back to the cut before
+    it. So before a key's state changes it is touched: the first time since a cut its state is kept
+    as it was. A cut is committed before the next one is made.
     """
 
+    whole: bool = False
+    """Whether every cut has all of the state, which is small."""
     _open: dict[Hashable, Any]
 
     def __init__(self) -> None:
         self._open = {}
-        self.changes = Changes()
+        self._touched: dict[Hashable, Any] | None = None
+        """The keys touched since the last cut, as they were then; None: nobody watches."""
+        self._before: dict[Hashable, Any] | None = None
+        """The same of the time before that cut, as long as it is not committed."""
+        self._shared = self._shared_before = pickle.dumps(None)
+        """What was shared at the last committed cut, and at the one after it."""
+        self.finished = False
+        """Whether all of its input has ended, and nothing of its state is needed any more."""
+        self.finished_at_commit = self._finished_before = False
 
     def keys(self) -> list[Hashable]:
         """The keys with state, now."""
@@ -83,8 +136,8 @@ class Stateful(Step):
         """The state of these keys, which is here no more; nor will timers of theirs be due."""
         taken = list(self.entries(keys))
         for key, _ in taken:
+            self.touch(key)
             self._drop(key)
-            self._note(key)
         return taken
 
     def put_in(self, entries: Iterable[Entry]) -> None:
@@ -93,8 +146,8 @@ class Stateful(Step):
         What became due on the way is due at once.
         """
         for key, value in entries:
+            self.touch(key)
             self._put_back(key, value)
-            self._note(key)
 
     def shared(self) -> Any:
         """What is kept beside the keys, as plain data; None: nothing."""
@@ -106,9 +159,106 @@ class Stateful(Step):
         Of two watermarks the lower counts, for it is the safe one.
         """
 
-    def _note(self, key: Hashable) -> None:
-        if self.changes.noted is not None:
-            self.changes.noted.add(key)
+    # ---- cuts ----
+
+    def watch(self) -> None:
+        """From now on know what changes. What is here already counts as safe."""
+        if self._touched is None:
+            self._touched = {}
+
+    def touch(self, key: Hashable) -> None:
+        """The state of a key is about to change."""
+        if self._touched is not None and key not in self._touched:
+            self._touched[key] = frozen(self._image(key))
+
+    def cut(self, *, full: bool = False) -> Iterator[Entry]:
+        """The state as it is now: of the keys touched since the cut before, or (full) of all.
+
+        What is asked of the iterator later is still of now, however the state has changed since. It
+        must be at its end before the cut is committed.
+        """
+        if self._touched is None or self._before is not None:
+            raise RuntimeError("a cut of what is not watched, or before the last one is committed")
+        self._before, self._touched = self._touched, {}
+        self._shared_before = pickle.dumps(self.shared(), 5)
+        self._finished_before = self.finished
+        return self._since(self._before if not full else self._all(), self._touched)
+
+    def _all(self) -> Iterable[Hashable]:
+        """All keys with state at a cut, for as long as it is encoded."""
+        return self.keys()
+
+    def _since(
+        self, keys: Iterable[Hashable], touched: dict[Hashable, Any]
+    ) -> Iterator[tuple[Hashable, Any]]:
+        for key in keys:
+            value = touched[key] if key in touched else self._image(key)
+            yield key, FORGOTTEN if value is None else value
+
+    @property
+    def shared_at_cut(self) -> bytes:
+        """What was shared at the last cut, pickled."""
+        return self._shared_before
+
+    def committed(self) -> Iterator[None]:
+        """The last cut is safe. The iterator is what is left to do, in pieces; to its end."""
+        self._before = None
+        self._commit_shared()
+        return iter(())
+
+    def _commit_shared(self) -> None:
+        self._shared = self._shared_before
+        self.finished_at_commit = self._finished_before
+
+    def take_over(self, other: Stateful) -> None:
+        """Go on, as a new step, from where another of this operator stood at its committed cut.
+
+        The other is of no use afterwards.
+        """
+        self._shared = self._shared_before = other._shared
+        self.was_finished(other.finished_at_commit)
+        if not self.finished:
+            if (shared := pickle.loads(other._shared)) is not None:
+                self.put_shared(shared)
+            self._take_keys(other)
+
+    def _take_keys(self, other: Any) -> None:
+        """The keyed state of another step of this kind, as it was at its committed cut."""
+        self.restore(other._at_commit())
+
+    def _at_commit(self) -> Iterator[Entry]:
+        images = {**(self._touched or {}), **(self._before or {})}  # the older image counts
+        for key in self.keys():
+            if key not in images and (value := self._image(key)) is not None:
+                yield key, value
+        for key, image in images.items():
+            if image is not None:
+                yield key, thawed(image)
+
+    def go_on(self, going_on: GoingOn) -> None:
+        """Take in what was kept."""
+        self.was_finished(going_on.finished)
+        if not self.finished:
+            for shared in going_on.shared:
+                if shared is not None:
+                    self.put_shared(shared)
+            self.restore(going_on.entries)
+        self._shared = self._shared_before = pickle.dumps(self.shared(), 5)
+
+    def was_finished(self, finished: bool) -> None:
+        """Whether it was at the cut that is gone back to."""
+        self.finished = self.finished_at_commit = self._finished_before = finished
+
+    def restore(self, entries: Entries) -> None:
+        """State from a committed cut: it need not be kept again."""
+        for key, value in entries.items() if isinstance(entries, dict) else entries:
+            self._put_back(key, value)
+
+    # ---- what subclasses say of a key ----
+
+    def _image(self, key: Hashable) -> Any:
+        """What is kept for a key that nobody has touched since the last cut; None: nothing."""
+        return self._look(key)
 
     def _look(self, key: Hashable) -> Any:
         """All that is kept for a key, as plain data; None: nothing."""

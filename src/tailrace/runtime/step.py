@@ -62,6 +62,13 @@ class Step:
     def close(self) -> None:
         """Let go of everything, after `finish` or after a failure."""
 
+    def go_on(self, going_on: Any) -> None:
+        """Be where steps of this operator were at the end of an epoch; before anything else."""
+
+    def retire(self) -> None:
+        """The same when another step of the operator takes over here, and may use what is kept."""
+        self.close()
+
 
 def in_batches(
     records: Iterator[Record], take: Callable[[list[Record]], None], most: int | None = None

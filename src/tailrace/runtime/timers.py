@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from itertools import count
 from typing import Any
 
 from tailrace.runtime.instance import Context
 
-Waiting = list[tuple[int, Any]]
+Waiting = tuple[tuple[int, Any], ...]
 """When timers are due, in wall-clock nanoseconds, and their tags."""
 
 _AT_ONCE = 256
@@ -23,8 +23,12 @@ class KeyTimers:
     make up most of it, so setting and cancelling again and again takes no room.
     """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(
+        self, context: Context, touch: Callable[[Hashable], None] = lambda key: None
+    ) -> None:
+        """`touch` is called before a timer of a key is taken away because it is due."""
         self._context = context
+        self._touch = touch
         self._waiting: dict[Hashable, dict[int, tuple[int, Any]]] = {}
         self._heap: list[tuple[int, int, Hashable]] = []
         self._numbers = count()
@@ -63,6 +67,7 @@ class KeyTimers:
             at_ns, number, key = heapq.heappop(self._heap)
             if self._is_live((at_ns, number, key)):
                 tag = self._waiting[key][number][1]
+                self._touch(key)
                 self._remove(key, number)
                 left -= 1
                 yield at_ns, key, tag
@@ -74,8 +79,10 @@ class KeyTimers:
 
     def of(self, key: Hashable) -> Waiting:
         """A key's timers, in times that mean something elsewhere."""
+        if key not in self._waiting:
+            return ()
         ahead_ns = self._context.wall_ns() - self._context.clock_ns()
-        return [(at_ns + ahead_ns, tag) for at_ns, tag in self._waiting.get(key, {}).values()]
+        return tuple((at_ns + ahead_ns, tag) for at_ns, tag in self._waiting[key].values())
 
     def drop(self, key: Hashable) -> None:
         """Forget a key's timers."""
@@ -87,6 +94,12 @@ class KeyTimers:
         ahead_ns = self._context.wall_ns() - self._context.clock_ns()
         for wall_ns, tag in waiting:
             self.set(key, wall_ns - ahead_ns, tag)
+        self.arm()
+
+    def take_over(self, other: KeyTimers) -> None:
+        """All timers of a step that has the same clocks, and is of no use afterwards."""
+        self._waiting, self._heap, self._live = other._waiting, other._heap, other._live
+        self._numbers = other._numbers
         self.arm()
 
     def _is_live(self, entry: tuple[int, int, Hashable]) -> bool:

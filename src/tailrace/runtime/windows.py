@@ -125,11 +125,13 @@ class _SlidingStep(_WindowStep):
         return start, start + self._size_ns
 
     def process(self, records: Iterator[Record], port: int) -> None:
-        opened, function, noted = self._open, self._function, self.changes.noted
+        opened, function, touched = self._open, self._function, self._touched
         every, size, lateness = self._every_ns, self._size_ns, self._lateness_ns
         self._key, watermark = self._keys_of[port], self.watermark
         for time, key, record in self.stamped(records):
             windows = opened.get(key)
+            if touched is not None and key not in touched:
+                self.touch(key)
             newest, before = time // every, (time - size) // every
             if windows is None:
                 windows = {}
@@ -140,8 +142,6 @@ class _SlidingStep(_WindowStep):
                     windows[newest] = state
                 else:
                     self._keep(key, windows, newest, state)
-                if noted is not None:
-                    noted.add(key)
                 continue
             found = []
             # All states before any is kept: a function that raises leaves no trace of the record.
@@ -153,8 +153,6 @@ class _SlidingStep(_WindowStep):
                 self.too_late(record)
                 continue
             opened[key] = windows
-            if noted is not None:
-                noted.add(key)
             for number, state in found:
                 self._keep(key, windows, number, state)
         self.hand_on()
@@ -187,27 +185,33 @@ class _SlidingStep(_WindowStep):
         start, end = self._bounds(number)
         if not fired:
             for key in self._keys[number]:
+                self.touch(key)
                 if (key, number) in self._given:
                     self._given.discard((key, number))
                 else:
                     self._emit(key, start, end, self._open[key][number])
-                self._note(key)
             if self._lateness_ns:
                 self.at(end + self._lateness_ns, (number, True))
                 return
         for key in self._keys.pop(number):
+            self.touch(key)
             del self._open[key][number]
             if not self._open[key]:
                 del self._open[key]
-            self._note(key)
 
     def _look(self, key: Hashable) -> Any:
-        windows = self._open.get(key)
+        return self._windows_of(key, self.watermark)
+
+    def _image(self, key: Hashable) -> Any:
+        return self._windows_of(key, self.watermark_at_cut)
+
+    def _windows_of(self, key: Hashable, watermark: int) -> Any:
+        """Its windows, and whether the result of each had been given by that time."""
+        windows, given = self._open.get(key), self._given
         if windows is None:
             return None
         return {
-            number: (state, self._bounds(number)[1] <= self.watermark or (key, number) in given)
-            for given in (self._given,)
+            number: (state, self._bounds(number)[1] <= watermark or (key, number) in given)
             for number, state in windows.items()
         }
 
@@ -260,6 +264,7 @@ class _SessionStep(_WindowStep):
     def process(self, records: Iterator[Record], port: int) -> None:
         self._key = self._keys_of[port]
         for time, key, record in self.stamped(records):
+            self.touch(key)
             sessions = self._open.get(key, [])
             end = time + self._gap_ns
             met = [one for one in sessions if one.start < end and time < one.end]
@@ -270,7 +275,6 @@ class _SessionStep(_WindowStep):
             for other in met[1:]:
                 state = self._merge(state, other.state)
             state = self._function(state, record)
-            self._note(key)
             for other in met if state is None else met[1:]:
                 self._forget(other)
             if state is None:
@@ -310,12 +314,11 @@ class _SessionStep(_WindowStep):
         if session.due != due:
             return  # merged into another, or taken elsewhere
         session.due = None
+        self.touch(session.key)
         if not session.fired and session.end <= due:
-            self._note(session.key)
             session.fired = True
             self._emit(session.key, session.start, session.end, session.state)
         if session.fired and session.end + self._lateness_ns <= due:
-            self._note(session.key)
             self._forget(session)
         else:
             self._schedule(session)

@@ -1,0 +1,151 @@
+"""When an epoch begins, when it is whole, and when it counts: the coordinator's part, without I/O.
+
+One epoch at a time: all workers cut it and write what is theirs, then the manifest is written, then
+all are told. Where it is interrupted before the manifest is there, it has never been.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+
+class Stage(Enum):
+    """How far the newest epoch is."""
+
+    COMMITTED = "committed"
+    CUTTING = "cutting"  # workers cut it, encode and write
+    WRITING = "writing"  # its manifest is being written
+
+
+@dataclass(frozen=True)
+class Begin:
+    """Have all workers cut an epoch. Behind the `last` one sources give nothing any more."""
+
+    epoch: int
+    last: bool
+
+
+@dataclass(frozen=True)
+class Write:
+    """Write the manifest of an epoch, and say so."""
+
+    epoch: int
+    parts: tuple[Any, ...]
+    """What the workers have said of it, by rank."""
+    ended: bool
+    """All input had ended, and everything had been processed: there is nothing to go on with."""
+
+
+@dataclass(frozen=True)
+class Commit:
+    """Tell all workers that an epoch counts; after the `last` one they end."""
+
+    epoch: int
+    last: bool
+
+
+Act = Begin | Write | Commit
+
+
+@dataclass
+class Epochs:
+    """See above. Times are of any clock, in seconds. What it wants done it returns."""
+
+    workers: int
+    every_s: float
+    committed: int = 0
+    """The newest epoch that counts; 0 is the beginning."""
+    stage: Stage = Stage.COMMITTED
+    running: bool = False
+    """Whether the workers run: before that, and while some are lost, nothing begins."""
+    over: bool = False
+    """Whether the last epoch counts."""
+    begun_s: float = 0.0
+    _due_s: float = 0.0
+    _asked: bool = False
+    """Whether somebody wants an epoch now."""
+    _stopping: bool = False
+    _last: bool = False
+    _parts: dict[int, Any] = field(default_factory=dict)
+    _ended: set[int] = field(default_factory=set)
+    """Workers that had nothing left to do when they cut, or said so since."""
+
+    def go(self, now_s: float) -> None:
+        """The workers run, all from the newest epoch that counts."""
+        if self.stage is Stage.WRITING:
+            raise RuntimeError(f"workers run, and nobody knows whether {self.committed + 1} counts")
+        self.running = True
+        self.stage = Stage.COMMITTED
+        self._due_s = now_s + self.every_s
+
+    def halt(self) -> None:
+        """A worker is lost: what is not being written by now has never been.
+
+        Also when the last epoch counts: not all may have heard of it, so there will be another.
+        """
+        self.running = self.over = False
+        self._parts.clear()
+        self._ended.clear()
+        if self.stage is Stage.CUTTING:
+            self.stage = Stage.COMMITTED
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is known which epoch is the newest that counts."""
+        return self.stage is not Stage.WRITING
+
+    def ask(self) -> None:
+        """Somebody wants an epoch as soon as possible."""
+        self._asked = True
+
+    def stop(self) -> None:
+        """The job is to end behind an epoch."""
+        self._stopping = True
+
+    def drained(self, rank: int) -> None:
+        """All instances of a worker have ended."""
+        if self.running:
+            self._ended.add(rank)
+
+    def tick(self, now_s: float) -> list[Act]:
+        """Time passes."""
+        all_ended = len(self._ended) == self.workers
+        if not self.running or self.over or self.stage is not Stage.COMMITTED:
+            return []
+        if now_s < self._due_s and not self._asked and not self._stopping and not all_ended:
+            return []
+        self.stage, self._asked, self.begun_s = Stage.CUTTING, False, now_s
+        self._last = self._stopping or all_ended
+        self._due_s = now_s + self.every_s
+        return [Begin(self.committed + 1, self._last)]
+
+    def cut(self, rank: int, epoch: int, part: Any, *, ended: bool) -> list[Act]:
+        """What a worker has of an epoch is safe. Of another than the one in progress it is old."""
+        if self.stage is not Stage.CUTTING or epoch != self.committed + 1:
+            return []
+        self._parts[rank] = part
+        if ended:
+            self._ended.add(rank)
+        if len(self._parts) < self.workers:
+            return []
+        self.stage = Stage.WRITING
+        parts = tuple(self._parts[one] for one in range(self.workers))
+        self._parts.clear()
+        return [Write(epoch, parts, len(self._ended) == self.workers)]
+
+    def abandon(self) -> None:
+        """The manifest will never be there: the epoch has never been."""
+        if self.stage is Stage.WRITING:
+            self.stage = Stage.COMMITTED
+
+    def written(self, epoch: int) -> list[Act]:
+        """The manifest is there: the epoch counts, whatever becomes of the workers."""
+        if self.stage is not Stage.WRITING or epoch != self.committed + 1:
+            raise RuntimeError(f"epoch {epoch} is written; {self.committed + 1} is {self.stage}")
+        self.stage, self.committed = Stage.COMMITTED, epoch
+        if not self.running:
+            return []  # those that go on from it know it
+        self.over = self._last
+        return [Commit(epoch, self._last)]

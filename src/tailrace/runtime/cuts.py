@@ -1,0 +1,264 @@
+"""Epochs inside a worker: where the stream is cut, and what the cut is encoded to.
+
+The marker of an epoch comes on every link. An instance holds those on which it has come until it
+has come on all of them: that is where it is cut. Instances of one chain in one worker share their
+exchanges, so they are cut together, and the marker goes on behind what any of them has sent.
+
+A cut itself takes no time to speak of: what it holds is encoded in slices between rounds.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from tailrace.runtime.instance import Instance
+from tailrace.runtime.markers import Checkpoint
+from tailrace.runtime.sink import SinkStep
+from tailrace.runtime.state import Stateful
+from tailrace.runtime.step import OperatorFailed, call
+
+_SLICE_NS = 50_000
+"""About how long encoding may take before somebody looks at the clock."""
+_MOST_ENTRIES = 1024
+_LONGEST_CHAIN = 20
+_LEAST_CHAIN_BYTES = 1 << 16
+
+
+@dataclass
+class Piece:
+    """What one instance's copy of an operator has kept at a cut."""
+
+    operator: str
+    index: int
+    full: bool
+    """Whether it has all keys, or only those that have changed since the cut before."""
+    keyed: bool = True
+    """Whether it says anything about keys."""
+    blocks: list[bytes] = field(default_factory=list)
+    """Pickled lists of (key, value)."""
+    entries: int = 0
+    shared: bytes | None = None
+    """Pickled."""
+    finished: bool = False
+
+
+@dataclass
+class Part:
+    """What a worker adds to an epoch."""
+
+    epoch: int
+    pieces: list[Piece]
+    handles: list[tuple[str, bytes]]
+    """What sinks have prepared: operator, and pickled handle."""
+    ended: bool
+    """Whether all instances here had ended."""
+
+
+@dataclass
+class _Chain:
+    """How much of what was written of a step builds on each other."""
+
+    sections: int = 0
+    full_bytes: int = 0
+    delta_bytes: int = 0
+
+    @property
+    def full_is_due(self) -> bool:
+        return self.sections == 0 or (
+            self.sections >= _LONGEST_CHAIN
+            or self.delta_bytes > max(self.full_bytes, _LEAST_CHAIN_BYTES)
+        )
+
+    def add(self, full: bool, size_bytes: int) -> None:
+        if full:
+            self.sections, self.full_bytes, self.delta_bytes = 1, size_bytes, 0
+        else:
+            self.sections += 1
+            self.delta_bytes += size_bytes
+
+
+class Cuts:
+    """The epochs of one core."""
+
+    def __init__(
+        self, epoch: int, instances: Iterable[Instance], chained: set[tuple[str, int]]
+    ) -> None:
+        """Of the steps that are `chained`, what was written before `epoch` can be built on."""
+        self._groups: dict[str, list[Instance]] = {}
+        self._chains: dict[tuple[str, int], _Chain] = {}
+        self._over: set[tuple[str, int]] = set()  # finished, and said so
+        for instance in instances:
+            self._groups.setdefault(instance.id.operator, []).append(instance)
+            instance.on_checkpoint = self._heard
+            for name, step in instance.steps:
+                if isinstance(step, Stateful):
+                    step.watch()
+                    where = name, instance.id.index
+                    self._chains[where] = _Chain(sections=int(where in chained))
+        self._safe = {where: chain.sections for where, chain in self._chains.items()}
+        self.epoch = epoch
+        """The newest that has begun here."""
+        self._uncut: list[list[Instance]] = []
+        self._encoding: deque[tuple[Piece, Iterator[tuple[Hashable, Any]]]] = deque()
+        self._settling: deque[Iterator[None]] = deque()
+        self._part: Part | None = None
+        self._given = False
+        self._entries = 16
+
+    @property
+    def chained(self) -> set[tuple[str, int]]:
+        """The steps of which something is safe that others can build on."""
+        return {where for where, chain in self._safe.items() if chain}
+
+    @property
+    def waiting(self) -> bool:
+        """Whether an epoch has begun here and some instances are not cut yet."""
+        return bool(self._uncut)
+
+    @property
+    def uncommitted(self) -> bool:
+        """Whether the newest epoch is cut and given away, and nobody has said that it counts."""
+        return self._given
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is something to encode, or to settle."""
+        return bool(self._encoding or self._settling)
+
+    def begin(self, epoch: int) -> None:
+        """An epoch begins: cut what has no links to wait for. Once is enough; later it is known."""
+        if epoch <= self.epoch:
+            return
+        if self._part is not None or self._given:
+            raise RuntimeError(f"epoch {epoch} begins before {self.epoch} is over")
+        self.epoch = epoch
+        self._part = Part(epoch, [], [], ended=False)
+        self._uncut = list(self._groups.values())
+        self.look()
+
+    def look(self) -> None:
+        """Cut what is due; to be called when links have ended, too."""
+        if self._uncut:
+            self._uncut = [group for group in self._uncut if not self._cut_together(group)]
+
+    def _heard(self, marker: Checkpoint) -> None:
+        self.begin(marker.epoch)
+        self.look()
+
+    def _cut_together(self, group: list[Instance]) -> bool:
+        for instance in group:
+            if not instance.ended and any(
+                not inlet.held and not inlet.ended for inlet in instance.inlets.values()
+            ):
+                return False
+        marker = Checkpoint(self.epoch)
+        exchanges = {}
+        for instance in group:
+            self._cut(instance)
+            for routers in instance.routers.values():
+                exchanges.update({id(router.exchange): router.exchange for router in routers})
+        for exchange in exchanges.values():
+            exchange.cut(marker)
+        for instance in group:
+            for inlet in instance.inlets.values():
+                if inlet.held:
+                    inlet.release()
+        return True
+
+    def _cut(self, instance: Instance) -> None:
+        assert self._part is not None
+        for name, step in instance.steps:
+            where = name, instance.id.index
+            if isinstance(step, SinkStep):
+                handle = call(name, "prepare", step.cut, self.epoch)
+                if handle is not None:
+                    self._part.handles.append((name, pickle.dumps(handle, 5)))
+                shared = pickle.dumps(step.shared(), 5)
+                piece = Piece(name, instance.id.index, full=False, keyed=False, shared=shared)
+                self._part.pieces.append(piece)
+            elif isinstance(step, Stateful):
+                if where in self._over:
+                    continue
+                chain = self._chains[where]
+                full = step.finished or step.whole or chain.full_is_due
+                # Before the first cut all that is there has been touched.
+                make = partial(step.cut, full=full and chain.sections > 0)
+                entries = call(name, "snapshot", make)
+                piece = Piece(name, instance.id.index, full, shared=step.shared_at_cut)
+                if step.finished:
+                    self._over.add(where)
+                    piece.finished, entries = True, iter(())
+                self._part.pieces.append(piece)
+                self._encoding.append((piece, entries))
+
+    def encode(self, budget_ns: int, clock_ns: Callable[[], int]) -> bool:
+        """Encode what was cut for about so long; whether there was anything to do."""
+        if not self._encoding and not self._settling:
+            return False
+        now_ns = clock_ns()
+        until_ns = now_ns + budget_ns
+        while now_ns < until_ns and self._settling:
+            if next(self._settling[0], self) is self:
+                self._settling.popleft()
+            now_ns = clock_ns()
+        while now_ns < until_ns and self._encoding:
+            piece, entries = self._encoding[0]
+            block = list(islice(entries, self._entries))
+            if not block:
+                self._encoding.popleft()
+                size_bytes = sum(map(len, piece.blocks))
+                self._chains[piece.operator, piece.index].add(piece.full, size_bytes)
+                continue
+            piece.blocks.append(_encoded(piece.operator, block))
+            piece.entries += len(block)
+            began_ns, now_ns = now_ns, clock_ns()
+            if now_ns - began_ns > 2 * _SLICE_NS:
+                self._entries = max(self._entries // 2, 1)
+            elif now_ns - began_ns < _SLICE_NS and len(block) == self._entries:
+                self._entries = min(self._entries * 2, _MOST_ENTRIES)
+        return True
+
+    def take(self) -> Part | None:
+        """What this worker adds to the epoch, once, when all is cut and encoded."""
+        if self._part is None or self._uncut or self._encoding:
+            return None
+        part, self._part = self._part, None
+        self._given = True
+        part.ended = all(one.ended for group in self._groups.values() for one in group)
+        return part
+
+    def committed(self, epoch: int) -> None:
+        """An epoch is safe."""
+        if epoch != self.epoch or not self._given:
+            raise RuntimeError(f"epoch {epoch} is committed; here {self.epoch} is the newest")
+        self._given = False
+        self._safe = {where: chain.sections for where, chain in self._chains.items()}
+        for group in self._groups.values():
+            for instance in group:
+                for name, step in instance.steps:
+                    if isinstance(step, SinkStep):
+                        call(name, "commit", step.committed, epoch)
+                    elif isinstance(step, Stateful):
+                        self._settling.append(call(name, "commit", step.committed))
+
+
+def _encoded(operator: str, block: list[tuple[Hashable, Any]]) -> bytes:
+    try:
+        return pickle.dumps(block, 5)
+    except Exception:
+        for key, value in block:
+            try:
+                pickle.dumps((key, value), 5)
+            except Exception as error:
+                told = TypeError(
+                    f"the state of key {key!r} cannot be kept in a checkpoint, because it cannot be"
+                    f" pickled: {error}"
+                )
+                raise OperatorFailed(operator, None, told, "snapshot") from error
+        raise

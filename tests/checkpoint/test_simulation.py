@@ -1,0 +1,149 @@
+"""Whole jobs under simulation: killed at any moment, every result comes out exactly once.
+
+A failing case is replayed by its seed: `World(topology, seed, ...)`. `make simulate SEEDS=100000`
+runs more of them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pytest
+
+import tailrace as tr
+from tests.checkpoint.world import Exact, Ledger, World
+
+SEEDS = int(os.environ.get("SEEDS", "2000"))
+
+
+def numbers(topology: tr.Topology, name: str, count: int, parallelism: int = 2) -> Any:
+    return topology.source(tr.sources.unpaced(count=count), name=name, parallelism=parallelism)
+
+
+def sums(ledger: Ledger) -> tr.Topology:
+    topology = tr.Topology("sums")
+    keyed = numbers(topology, "numbers", 60).key_by(lambda n: n % 7)
+    totals = keyed.scan(lambda total, n: (total or 0) + n, parallelism=3)
+    totals.map(str, parallelism=2).sink(Exact(ledger), parallelism=2)
+    return topology
+
+
+def lists(ledger: Ledger) -> tr.Topology:
+    """States that change in place, and are forgotten now and then."""
+    topology = tr.Topology("lists")
+
+    def gather(state: list[int] | None, n: int) -> list[int] | None:
+        state = state or []
+        state.append(n)
+        return None if len(state) > 4 else state
+
+    keyed = numbers(topology, "numbers", 60, 1).key_by(lambda n: n % 5)
+    gathered = keyed.scan(gather, parallelism=3)
+    gathered.map(repr).sink(Exact(ledger), parallelism=1)
+    return topology
+
+
+def windows(ledger: Ledger) -> tr.Topology:
+    topology = tr.Topology("windows")
+    timed = numbers(topology, "numbers", 60).event_time(lambda n: n, max_delay_s=4)
+    windowed = timed.key_by(lambda n: n % 3).window(tr.tumbling(10))
+    counts = windowed.aggregate(lambda count, n: (count or 0) + 1, parallelism=2)
+    counts.sink(Exact(ledger), parallelism=2)
+    return topology
+
+
+def joined(ledger: Ledger) -> tr.Topology:
+    topology = tr.Topology("join")
+    left = numbers(topology, "left", 30).event_time(lambda n: n, max_delay_s=3)
+    right = numbers(topology, "right", 30, 1).event_time(lambda n: n, max_delay_s=3)
+    pairs = left.key_by(lambda n: n % 4).join(
+        right.key_by(lambda n: n % 4), within_s=4, how="outer", parallelism=2
+    )
+    pairs.sink(Exact(ledger), parallelism=1)
+    return topology
+
+
+def folded(ledger: Ledger) -> tr.Topology:
+    """A bounded side that ends early, results at the end, and a broadcast between."""
+    topology = tr.Topology("fold")
+    few = numbers(topology, "few", 6, 1).map(lambda n: -n, parallelism=1)
+    many = numbers(topology, "many", 60)
+    both = many.merge(few.shuffle()).map(lambda n: n, parallelism=2, name="both")
+    totals = both.key_by(lambda n: n % 5).fold(lambda total, n: (total or 0) + n, parallelism=2)
+    totals.sink(Exact(ledger), parallelism=2)
+    return topology
+
+
+class Counting(tr.Operator):
+    def process(self, record: int) -> None:
+        self.state = [*(self.state or []), record]
+        if record % 4 == 0:
+            self.set_timer(0.2, "soon")
+
+    def timer(self, tag: str) -> None:
+        self.emit((self.key, tuple(self.state or [])))
+        self.state = None
+
+    def finish_key(self) -> None:
+        self.emit((self.key, tuple(self.state or [])))
+
+
+def processed(ledger: Ledger) -> tr.Topology:
+    """Timers in processing time: what is emitted when may differ, of each record it is once."""
+    topology = tr.Topology("process")
+    keyed = numbers(topology, "numbers", 60).key_by(lambda n: n % 6)
+    some = keyed.process(Counting(), parallelism=2)
+    some.flat_map(lambda pair: pair[1]).sink(Exact(ledger), parallelism=1)
+    return topology
+
+
+TOPOLOGIES: list[Callable[[Ledger], tr.Topology]] = [
+    sums,
+    lists,
+    windows,
+    joined,
+    folded,
+    processed,
+]
+
+
+@cache
+def undisturbed(make: Callable[[Ledger], tr.Topology]) -> Counter[str]:
+    return Counter(map(repr, World(make, 0, every_s=1e9).run()))
+
+
+@pytest.mark.parametrize("part", range(20))
+def test_every_result_comes_out_exactly_once_whoever_is_killed(part: int) -> None:
+    for seed in range(part, SEEDS, 20):
+        make = TOPOLOGIES[seed % len(TOPOLOGIES)]
+        world = World(
+            make,
+            seed,
+            workers=1 + seed % 4,
+            kills=seed % 5,
+            every_s=(0.01, 0.03, 0.2)[seed % 3],
+            refusals=(0.0, 0.0, 0.02)[seed % 7 % 3],
+        )
+        try:
+            results = world.run()
+        except BaseException as error:
+            raise AssertionError(f"seed {seed}: {error!r}") from error
+        assert accepted(make, results), f"seed {seed}"
+
+
+def accepted(make: Callable[[Ledger], tr.Topology], results: Any) -> bool:
+    """Whether results are those of an undisturbed run.
+
+    The order in which several senders' records reach a key differs from run to run, and so do
+    running sums: there the last of each key counts, and how many there are.
+    """
+    if make is sums:
+        pairs = [eval(one) for one in results]
+        last = {key: max(total for one, total in pairs if one == key) for key, _ in pairs}
+        expected = {key: sum(n for n in range(60) if n % 7 == key) for key in range(7)}
+        return len(pairs) == 60 and last == expected
+    return Counter(map(repr, results)) == undisturbed(make)

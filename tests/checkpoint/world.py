@@ -1,0 +1,364 @@
+"""A job in one process, in virtual time: cores, channels, epochs, a store, and what goes wrong.
+
+Everything follows from a seed: who has its turn, how far messages get, when workers are killed (all
+they had in memory is gone), when the storage is slow or refuses. What sinks have committed is kept
+outside of all workers.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import tailrace as tr
+from tailrace.checkpoint.epochs import Act, Begin, Commit, Epochs, Write
+from tailrace.checkpoint.errors import CheckpointError, MissingError
+from tailrace.checkpoint.folder import Folder
+from tailrace.checkpoint.manifest import Manifest, OperatorNote, chained, data_name
+from tailrace.checkpoint.parts import write_part
+from tailrace.checkpoint.restoring import Restoring
+from tailrace.checkpoint.sections import Section
+from tailrace.checkpoint.store import Store
+from tailrace.graph.wiring import wire
+from tailrace.runtime.core import Core, Item
+from tailrace.runtime.deployment import deploy
+from tailrace.runtime.limits import Limits
+from tailrace.testing import VirtualClock
+
+
+class Memory(Folder):
+    """A folder in memory that refuses now and then."""
+
+    url = "memory:"
+
+    def __init__(self, refuses: Callable[[], bool] = lambda: False) -> None:
+        self.files: dict[str, bytes] = {}
+        self.refuses = refuses
+
+    def write(self, name: str, data: Any) -> None:
+        if self.refuses():
+            raise CheckpointError(f"{name!r} cannot be written: the disk is full")
+        self.files[name] = bytes(data) if isinstance(data, bytes) else b"".join(data)
+
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        if name not in self.files:
+            raise MissingError(f"no {name!r}")
+        return self.files[name][offset:][:length]
+
+    def sizes(self, under: str = "", hidden: bool = False) -> dict[str, int]:
+        return {name: len(data) for name, data in self.files.items() if name.startswith(under)}
+
+    def names(self, under: str = "") -> list[str]:
+        return sorted(self.sizes(under))
+
+    def delete(self, name: str) -> None:
+        self.files.pop(name, None)
+
+    def exists(self, name: str) -> bool:
+        return name in self.files
+
+
+@dataclass
+class Ledger:
+    """What can be seen from outside: prepared and committed results, whoever lives."""
+
+    prepared: dict[tuple[int, int, int], list[Any]] = field(default_factory=dict)
+    committed: dict[tuple[int, int, int], list[Any]] = field(default_factory=dict)
+
+    @property
+    def results(self) -> list[Any]:
+        return [one for some in self.committed.values() for one in some]
+
+
+class Exact(tr.Sink):
+    """Into a ledger: prepared at the end of an epoch, then committed."""
+
+    guarantee = "exactly once"
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.number = 0
+
+    def __deepcopy__(self, memo: Any) -> Exact:
+        return self
+
+    def begin(self, writing: Any) -> None:
+        self.index, self.written = writing.index, list[Any]()
+        prepared = self.ledger.prepared
+        for handle in [one for one in prepared if one[0] > writing.epoch]:
+            if handle[1] == writing.index:
+                del prepared[handle]
+
+    def write(self, records: Iterator[Any]) -> None:
+        self.written.extend(records)
+
+    def prepare(self, epoch: int) -> Any:
+        if not self.written:
+            return None
+        handle = epoch, self.index, len(self.ledger.prepared)
+        self.ledger.prepared[handle] = self.written
+        self.written = []
+        return handle
+
+    def commit(self, handle: Any) -> None:
+        handle = tuple(handle)
+        if handle not in self.ledger.committed:
+            self.ledger.committed[handle] = self.ledger.prepared.pop(handle)
+
+
+class Post:
+    """Carries what one core sends, as long as both ends live."""
+
+    def __init__(self, world: World, rank: int) -> None:
+        self.world = world
+        self.rank = rank
+
+    def send(self, peer: int, parcels: list[tuple[int, list[Item]]]) -> int:
+        channel = self.world.channels.setdefault((self.rank, peer), [])
+        if len(channel) >= self.world.channel_messages:
+            return 0
+        channel.append((self.rank, parcels, self.world.clock(), 100))
+        return 100
+
+    def credit(self, peer: int, gate: int, taken: int) -> None:
+        self.world.credits.append((peer, gate, taken))
+
+    def check(self, record: Any) -> None:
+        pass
+
+    def size(self, records: list[Any]) -> int:
+        return 100
+
+
+class World:
+    """See above."""
+
+    channel_messages = 4
+
+    def __init__(
+        self,
+        make: Callable[[Ledger], tr.Topology],
+        seed: int,
+        *,
+        workers: int = 3,
+        kills: int = 0,
+        every_s: float = 0.5,
+        refusals: float = 0.0,
+        limits: Limits | None = None,
+        folder: Memory | None = None,
+        ledger: Ledger | None = None,
+    ) -> None:
+        self.chance = random.Random(seed)
+        self.ledger = ledger or Ledger()
+        self.clock = VirtualClock()
+        self.limits = limits or Limits(poll_records=3, window_records=8, gathered_records=4)
+        self.workers = workers
+        graph = make(self.ledger).graph
+        placement = [self.chance.randrange(workers) for _ in range(wire(graph).instances)]
+        self.deployment = deploy(graph, placement)
+        self.folder = folder or Memory()
+        self.refusals = refusals
+        self.store = Store(self.folder)
+        self.manifest = self.store.latest() or Manifest.beginning("job", graph.name, 0)
+        self.epochs = Epochs(workers, every_s, committed=self.manifest.epoch)
+        self.attempt = 0
+        self.kills = kills
+        self.killed = 0
+        self.channels: dict[tuple[int, int], list[Any]] = {}
+        self.credits: list[tuple[int, int, int]] = []
+        self.to_workers: list[list[Any]] = [[] for _ in range(workers)]
+        self.to_coordinator: list[tuple[int, Any]] = []
+        self.writing: Write | None = None
+        self.cores: list[Core] = [self.fresh(rank) for rank in range(workers)]
+        self.drained: set[int] = set()
+        self.ended: set[int] = set()
+        self.epochs.go(0)
+
+    # ---- workers ----
+
+    def fresh(self, rank: int, before: Core | None = None) -> Core:
+        restoring = Restoring(self.folder, self.manifest, self.deployment, {}, {})
+        return Core(
+            rank,
+            self.deployment,
+            self.clock,
+            Post(self, rank),
+            limits=self.limits,
+            wall_ns=self.clock,
+            epoch=self.manifest.epoch,
+            going_on=restoring.going_on,
+            before=before,
+        )
+
+    def kill(self, rank: int) -> None:
+        """All that a worker had is gone; the others go back in place, if they can."""
+        self.killed += 1
+        self.attempt += 1
+        self.epochs.halt()
+        if not self.epochs.settled:  # who writes the manifest gets there, or not
+            self.write_manifest(anyway=self.chance.random() < 0.7)
+            if self.writing is not None:
+                self.write_manifest(anyway=False)
+        self.channels.clear()
+        self.credits.clear()
+        self.to_coordinator.clear()
+        self.drained.clear()
+        self.ended.clear()
+        for commands in self.to_workers:
+            commands.clear()
+        for other in range(self.workers):
+            core = self.cores[other]
+            if other == rank or self.chance.random() < 0.1:
+                self.cores[other] = self.fresh(other)
+                continue
+            cuts = core.cuts
+            assert cuts is not None
+            if cuts.epoch == self.manifest.epoch and cuts.uncommitted:
+                cuts.committed(cuts.epoch)
+            core.retire()
+            self.cores[other] = self.fresh(other, before=core)
+        self.epochs.go(self.clock() / 1e9)
+
+    def obey(self, rank: int) -> None:
+        core = self.cores[rank]
+        for act in self.to_workers[rank]:
+            if isinstance(act, Begin):
+                core.begin_epoch(act.epoch, last=act.last)
+            elif isinstance(act, Commit):
+                assert core.cuts is not None
+                core.cuts.committed(act.epoch)
+                if act.last:
+                    self.ended.add(rank)
+        self.to_workers[rank].clear()
+
+    def turn(self, rank: int) -> bool:
+        core = self.cores[rank]
+        cuts = core.cuts
+        assert cuts is not None
+        commands = bool(self.to_workers[rank]) and self.chance.random() < 0.7
+        if commands:
+            self.obey(rank)
+        progress = core.round() or commands
+        if self.chance.random() < 0.5:
+            progress |= core.encode(1)
+        progress |= cuts.busy
+        part = cuts.take()
+        if part is not None:
+            progress = True
+            name = data_name(part.epoch, 0, self.attempt, rank)
+            try:
+                sections = write_part(self.folder, name, part)
+            except CheckpointError:
+                self.kill(rank)  # a worker that cannot write fails
+                return True
+            finished = [piece.operator for piece in part.pieces if piece.finished]
+            told = (part.epoch, sections, part.handles, finished, part.ended)
+            self.to_coordinator.append((rank, told))
+        if core.ended and rank not in self.drained:
+            self.drained.add(rank)
+            self.to_coordinator.append((rank, None))
+            progress = True
+        return progress
+
+    # ---- the coordinator ----
+
+    def coordinate(self) -> bool:
+        acts: list[Act] = []
+        heard, self.to_coordinator = self.to_coordinator, []
+        for rank, told in heard:
+            if told is None:
+                self.epochs.drained(rank)
+            else:
+                acts += self.epochs.cut(rank, told[0], told, ended=told[4])
+        acts += self.epochs.tick(self.clock() / 1e9)
+        if self.writing is not None and self.chance.random() < 0.5:
+            acts += self.write_manifest()
+        for act in acts:
+            if isinstance(act, Write):
+                self.writing = act
+            else:
+                for commands in self.to_workers:
+                    commands.append(act)
+        return bool(heard or acts or self.writing)
+
+    def write_manifest(self, anyway: bool = True) -> list[Act]:
+        write, self.writing = self.writing, None
+        assert write is not None
+        if not anyway:
+            self.epochs.abandon()
+            return []
+        sections: list[Section] = []
+        handles: list[tuple[str, bytes]] = []
+        ended: dict[str, int] = {}
+        for _, own, prepared, finished, _ in write.parts:
+            sections += own
+            handles += prepared
+            for name in finished:
+                ended[name] = ended.get(name, 0) + 1
+        known = self.manifest.operators
+        operators = {}
+        for one in self.deployment.graph.operators:
+            before = known.get(one.name)
+            over = ended.get(one.name, 0) == one.parallelism or bool(before and before.finished)
+            operators[one.name] = OperatorNote(type(one.logic).__name__, one.parallelism, 0, over)
+        manifest = Manifest(
+            write.epoch,
+            0,
+            self.attempt,
+            "job",
+            self.manifest.name,
+            0,
+            finished=write.ended,
+            operators=operators,
+            sections=chained(self.manifest, sections),
+            handles=tuple(handles),
+        )
+        try:
+            self.store.commit(manifest)
+        except CheckpointError:
+            self.writing = write  # it is tried again
+            return []
+        self.manifest = manifest
+        if self.chance.random() < 0.5:
+            self.store.sweep(2)
+        return self.epochs.written(write.epoch)
+
+    # ---- all together ----
+
+    def exchange(self) -> bool:
+        moved = bool(self.credits)
+        while self.credits:
+            peer, gate, taken = self.credits.pop()
+            self.cores[peer].credit(gate, taken)
+        for (_, peer), channel in self.channels.items():
+            for _ in range(self.chance.randint(0, len(channel))):
+                self.cores[peer].deliver(*channel.pop(0))
+                moved = True
+        return moved
+
+    def run(self, most: int = 100_000, stop_at: int | None = None) -> Sequence[Any]:
+        """Until the last epoch counts; then what was committed."""
+        for step in range(most):
+            if self.epochs.over and len(self.ended) == self.workers:
+                return self.ledger.results
+            if stop_at is not None and step == stop_at:
+                self.epochs.stop()
+            self.folder.refuses = lambda: self.chance.random() < self.refusals
+            progress = False
+            for rank in self.chance.sample(range(self.workers), self.workers):
+                progress |= self.turn(rank)
+                progress |= self.exchange()
+                if self.chance.random() < 0.5:
+                    progress |= self.coordinate()
+                if self.killed < self.kills and self.chance.random() < 0.02:
+                    self.kill(rank)
+                    progress = True
+            if progress or any(self.channels.values()) or any(self.to_workers):
+                self.clock.now_ns += 1_000_000
+                continue
+            due = [at for core in self.cores if (at := core.next_due_ns()) is not None]
+            soon = self.clock.now_ns + 100_000_000
+            self.clock.now_ns = max(min([*due, soon]), self.clock.now_ns + 1)
+        raise AssertionError(f"not over after {most} steps: {self.epochs}")

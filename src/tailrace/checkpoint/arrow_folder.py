@@ -50,7 +50,8 @@ class ArrowFolder:
                     stream.write(whole)
                 return
             hidden = self._path(hidden_name(name))
-            self.filesystem.create_dir(path.rpartition("/")[0], recursive=True)
+            if above := path.rpartition("/")[0]:
+                self.filesystem.create_dir(above, recursive=True)
             try:
                 with self.filesystem.open_output_stream(hidden) as stream:
                     stream.write(whole)

@@ -85,7 +85,7 @@ class Section:
     """Of the operator that wrote it."""
 
 
-def encode_block(pairs: list[Pair]) -> bytes:
+def encode_block(pairs: Sequence[Pair]) -> bytes:
     """Some entries as a block. A value may be FORGOTTEN or Encoded."""
     pickled = pickle.dumps(pairs, 5)
     return BLOCK.pack(len(pickled), crc32(pickled)) + pickled

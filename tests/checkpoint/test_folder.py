@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyarrow import fs
@@ -243,3 +244,58 @@ def test_a_file_in_the_place_of_a_folder_is_told(tmp_path: Path) -> None:
         folder.names("data")
     with pytest.raises(CheckpointError, match="Not a directory"):
         folder.read("data/one")
+
+
+class ObjectStore:
+    """A file system that says it is S3, and cannot move anything."""
+
+    type_name = "s3"
+
+    def __init__(self, filesystem: fs.FileSystem) -> None:
+        self._filesystem = filesystem
+
+    def __getattr__(self, name: str) -> Any:
+        assert name not in ("move", "create_dir")
+        return getattr(self._filesystem, name)
+
+
+def test_an_object_is_uploaded_under_its_own_name(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    folder = ArrowFolder(ObjectStore(fs.LocalFileSystem()), str(tmp_path), "s3://bucket")
+    folder.write("data/one", [b"1", b"2"])
+    folder.write("data/one", [b"1", b"2", b"3"])
+    assert folder.sizes(hidden=True) == {"data/one": 3}
+
+
+class NeverReplacing:
+    """As HDFS does it: a file is not moved to where another is."""
+
+    type_name = "hdfs"
+
+    def __init__(self, filesystem: fs.FileSystem) -> None:
+        self._filesystem = filesystem
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._filesystem, name)
+
+    def move(self, source: str, target: str) -> None:
+        if Path(target).exists():
+            raise OSError(f"{target} is there")
+        self._filesystem.move(source, target)
+
+
+def test_a_file_is_replaced_also_where_moving_does_not(tmp_path: Path) -> None:
+    folder = ArrowFolder(NeverReplacing(fs.LocalFileSystem()), str(tmp_path), "hdfs://host")
+    folder.write("data/one", b"before")
+    folder.write("data/one", b"after")
+    assert folder.read("data/one") == b"after"
+    assert folder.sizes(hidden=True) == {"data/one": 5}
+
+
+def test_what_pyarrow_says_comes_in_one_line(tmp_path: Path) -> None:
+    folder = ArrowFolder(fs.LocalFileSystem(), str(tmp_path / "file"), "mock://x")
+    (tmp_path / "file").write_text("a file")
+    for act in (lambda: folder.write("data/one", b"1"), lambda: folder.read("data/one")):
+        with pytest.raises(CheckpointError, match=r"cannot (write|read) 'mock://x") as e:
+            act()
+        assert "\n" not in str(e.value)

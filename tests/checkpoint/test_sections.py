@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.checkpoint import reading
-from tailrace.checkpoint.errors import CheckpointError, DamagedError, MissingError, VersionError
+from tailrace.checkpoint.errors import CheckpointError, DamagedError, VersionError
 from tailrace.checkpoint.folder import Buffer, Folder, folder_at
 from tailrace.checkpoint.manifest import Manifest, chained
 from tailrace.checkpoint.reading import merge, read_entries, read_shared, verify
@@ -28,36 +28,7 @@ from tailrace.checkpoint.sections import (
     encode_shared,
     next_is_full,
 )
-
-
-class Memory:
-    """A folder that is a dictionary."""
-
-    url = "memory"
-
-    def __init__(self) -> None:
-        self.files: dict[str, bytes] = {}
-
-    def write(self, name: str, data: Any) -> None:
-        self.files[name] = data if isinstance(data, bytes) else b"".join(data)
-
-    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
-        if name not in self.files:
-            raise MissingError(name)
-        end = None if length is None else offset + length
-        return self.files[name][offset:end]
-
-    def sizes(self, under: str = "", hidden: bool = False) -> dict[str, int]:
-        return {name: len(data) for name, data in self.files.items() if name.startswith(under)}
-
-    def names(self, under: str = "") -> list[str]:
-        return sorted(self.sizes(under))
-
-    def delete(self, name: str) -> None:
-        self.files.pop(name, None)
-
-    def exists(self, name: str) -> bool:
-        return name in self.files
+from tests.checkpoint.memory import Memory
 
 
 def written(

@@ -107,10 +107,10 @@ def told(doing: str, where: str) -> Iterator[None]:
     """Turn an OSError into one line that says what could not be done, where and why."""
     try:
         yield
-    except FileNotFoundError:
-        raise MissingError(f"cannot {doing} {where!r}: there is no such file") from None
     except OSError as error:
-        cause = error.strerror or str(error).splitlines()[0]
+        if doing == "read" and isinstance(error, FileNotFoundError):
+            raise MissingError(f"cannot read {where!r}: there is no such file") from None
+        cause = error.strerror or str(error).partition("\n")[0]
         if error.errno in (errno.ENOTDIR, errno.EEXIST, errno.EISDIR) and error.filename:
             cause = f"{cause}: {error.filename!r}"
         raise CheckpointError(f"cannot {doing} {where!r}: {cause}") from error

@@ -4,58 +4,29 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tailrace.checkpoint.errors import CheckpointError, DamagedError, LeaseLostError, VersionError
-from tailrace.checkpoint.folder import Folder, LocalFolder, folder_at
+from tailrace.checkpoint.errors import (
+    CheckpointError,
+    DamagedError,
+    LeaseLostError,
+    UncertainError,
+    VersionError,
+)
+from tailrace.checkpoint.folder import Folder
 from tailrace.checkpoint.manifest import (
     Manifest,
     OperatorNote,
-    chained,
     data_name,
     from_json,
     to_json,
 )
-from tailrace.checkpoint.reading import read_entries, read_shared
-from tailrace.checkpoint.sections import EpochFile, Kind, encode_block, encode_shared
+from tailrace.checkpoint.reading import read_shared
+from tailrace.checkpoint.sections import EpochFile, encode_block
 from tailrace.checkpoint.store import Store
-
-
-def manifest(epoch: int, generation: int = 1, **others: Any) -> Manifest:
-    return replace(Manifest(epoch, generation, 0, "4f2a", "words", 1_700_000_000.5), **others)
-
-
-def write_epoch(
-    store: Store,
-    epoch: int,
-    pairs: dict[Any, Any],
-    kind: Kind = "full",
-    previous: Manifest | None = None,
-    generation: int = 1,
-    attempt: int = 0,
-) -> Manifest:
-    """Data of one operator and instance, and the manifest."""
-    file = EpochFile(data_name(epoch, generation, attempt, 0))
-    file.add("count", 0, kind, [encode_block(list(pairs.items()))], len(pairs))
-    file.add_shared("count", 0, encode_shared({"epoch": epoch}))
-    sections = chained(previous, file.write(store.folder))
-    made = manifest(epoch, generation, attempt=attempt, sections=sections)
-    store.commit(made)
-    return made
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(folder_at(tmp_path / "state"))
-
-
-def state(store: Store, found: Manifest | None) -> dict[Any, Any]:
-    assert found is not None
-    return dict(read_entries(store.folder, found.of("count")))
+from tests.checkpoint.writing import Lease, cut, flip, manifest, state, write_epoch
 
 
 def test_a_folder_that_is_not_there_has_no_epoch(store: Store) -> None:
@@ -86,16 +57,6 @@ def test_a_manifest_is_the_same_after_json() -> None:
         finished=True,
     )
     assert from_json(to_json(made), "here") == made
-
-
-def flip(folder: Folder, name: str, place: int) -> None:
-    data = bytearray(folder.read(name))
-    data[place] ^= 0x10
-    folder.write(name, bytes(data))
-
-
-def cut(folder: Folder, name: str, length: int) -> None:
-    folder.write(name, folder.read(name)[:length])
 
 
 def test_no_byte_of_a_manifest_can_change_unseen() -> None:
@@ -195,18 +156,6 @@ def test_an_unknown_version_is_refused_and_not_passed_over(store: Store) -> None
         store.latest()
 
 
-@dataclass
-class Lease:
-    generation: int = 1
-    checks: int = 1_000_000
-    """How often it is still held."""
-
-    def check(self) -> None:
-        self.checks -= 1
-        if self.checks < 0:
-            raise LeaseLostError("lost")
-
-
 def test_who_lost_the_lease_writes_nothing(store: Store) -> None:
     writer = Store(store.folder, Lease(checks=0))
     with pytest.raises(LeaseLostError):
@@ -252,58 +201,6 @@ def test_a_takeover_before_the_first_epoch_counts_as_well(store: Store) -> None:
     assert store.latest() == resumed
 
 
-def test_sweeping_keeps_the_last_epochs_and_what_they_need(store: Store) -> None:
-    last: Manifest | None = None
-    for epoch in range(1, 8):
-        kind: Kind = "full" if epoch in (1, 4) else "delta"
-        last = write_epoch(store, epoch, {epoch: epoch}, kind, last)
-    deleted = store.sweep(keep=2)
-    assert store.folder.names("epochs") == ["epochs/00000006-1.json", "epochs/00000007-1.json"]
-    assert store.folder.names("data") == [data_name(epoch, 1, 0, 0) for epoch in (4, 5, 6, 7)]
-    assert len(deleted) == 5 + 3
-    assert state(store, store.latest(verify=True)) == {4: 4, 5: 5, 6: 6, 7: 7}
-    assert store.sweep(keep=2) == []
-
-
-def test_sweeping_removes_what_no_manifest_names(store: Store, tmp_path: Path) -> None:
-    write_epoch(store, 5, {"a": 1}, attempt=2)
-    orphan, late, progress = (data_name(*one, 1) for one in ((5, 1, 1), (6, 1, 1), (6, 1, 2)))
-    hidden = "data/.00000004-1.0-0.bin.0123abcd.tmp"
-    busy = "data/.00000006-1.2-0.bin.0123abcd.tmp"
-    for name in (orphan, late, progress, hidden, busy, "data/notes.txt", "epochs/notes.txt"):
-        path = tmp_path / "state" / name
-        path.write_bytes(b"something")
-    assert sorted(store.sweep(current=(1, 2))) == sorted([orphan, late, hidden])
-    left = store.folder.sizes("data", hidden=True).keys()
-    assert left == {data_name(5, 1, 2, 0), progress, busy, "data/notes.txt"}
-    assert store.folder.exists("epochs/notes.txt")
-
-
-def test_without_knowing_the_attempt_sweeping_leaves_all_newer_files(store: Store) -> None:
-    write_epoch(store, 5, {"a": 1})
-    store.folder.write(data_name(6, 1, 0, 0), b"in progress")
-    assert store.sweep() == []
-
-
-def test_damaged_epochs_do_not_count_as_kept(store: Store) -> None:
-    first = write_epoch(store, 1, {"a": 1})
-    for epoch in (2, 3):
-        write_epoch(store, epoch, {"a": epoch})
-        flip(store.folder, f"epochs/0000000{epoch}-1.json", 50)
-    fourth = write_epoch(store, 4, {"a": 4})
-    fresh = Store(store.folder)
-    fresh.sweep(keep=2)
-    assert {fourth.file, first.file} == set(store.folder.names("epochs"))
-
-
-def test_with_no_good_epoch_nothing_is_swept(store: Store) -> None:
-    store.folder.write(data_name(1, 1, 0, 0), b"data")
-    store.folder.write("epochs/00000001-1.json", b"{}")
-    assert store.sweep() == []
-    with pytest.raises(ValueError, match="keep is 0"):
-        store.sweep(keep=0)
-
-
 def test_an_epoch_that_is_not_there_is_told_with_those_that_are(store: Store) -> None:
     write_epoch(store, 3, {})
     with pytest.raises(CheckpointError, match=r"there is no epoch 4 in '.*'; there are \[3\]"):
@@ -316,9 +213,58 @@ def test_no_permission_is_an_error_and_no_reason_to_pass_over(
     write_epoch(store, 1, {"a": 1})
     write_epoch(store, 2, {"a": 2})
 
-    def refuse(self: LocalFolder, name: str, *_: int) -> bytes:
+    def refuse(self: Folder, name: str, *_: int) -> bytes:
         raise CheckpointError(f"cannot read {name!r}: {os.strerror(13)}")
 
-    monkeypatch.setattr(LocalFolder, "read", refuse)
+    monkeypatch.setattr(type(store.folder), "read", refuse)
     with pytest.raises(CheckpointError, match=r"cannot read 'epochs/00000002-1\.json'"):
         Store(store.folder).latest()
+
+
+class Failing:
+    """A folder whose writes fail once they are done, and whose deletes may fail, too."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self.deletes = True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._folder, name)
+
+    def write(self, name: str, data: bytes) -> None:
+        self._folder.write(name, data)
+        raise CheckpointError("no answer")
+
+    def delete(self, name: str) -> None:
+        if not self.deletes:
+            raise CheckpointError("no answer again")
+        self._folder.delete(name)
+
+
+def test_a_commit_that_fails_has_not_happened_unless_it_says_so(store: Store) -> None:
+    first = write_epoch(store, 1, {"a": 1})
+    failing: Any = Failing(store.folder)
+    with pytest.raises(CheckpointError, match="no answer") as caught:
+        Store(failing).commit(manifest(2))
+    assert not isinstance(caught.value, UncertainError)
+    assert store.latest() == first
+    failing.deletes = False
+    with pytest.raises(UncertainError, match="epoch 2 may be committed or not: no answer; then"):
+        Store(failing).commit(manifest(2))
+
+
+def test_to_commit_an_epoch_again_changes_nothing(store: Store) -> None:
+    first = write_epoch(store, 1, {"a": 1})
+    store.folder.delete(first.file)
+    store.commit(first)
+    assert not store.folder.exists(first.file)
+
+
+def test_an_epoch_that_is_swept_while_it_is_looked_at_is_not_called_damaged(store: Store) -> None:
+    first = write_epoch(store, 1, {"a": 1})
+    second = write_epoch(store, 2, {"a": 2})
+    looking = Store(store.folder).epochs(verify=True)
+    assert next(looking)[1] == second
+    for name in (first.file, *first.files):
+        store.folder.delete(name)
+    assert list(looking) == []

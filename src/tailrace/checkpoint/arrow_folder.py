@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from pyarrow import ArrowException, fs
 
 from tailrace.checkpoint.errors import CheckpointError
-from tailrace.checkpoint.folder import Buffer, buffers_of, hidden_name, is_hidden, told
+from tailrace.checkpoint.folder import Buffer, buffers_of, hidden_name, is_hidden
+from tailrace.checkpoint.folder import told as told_by_system
 
 _OBJECT_STORES = {"s3", "gcs", "abfs"}
 """An object appears when its upload is complete; to move one is to copy it."""
+
+
+@contextmanager
+def told(doing: str, where: str) -> Iterator[None]:
+    """Turn what pyarrow raises into one line."""
+    with told_by_system(doing, where):
+        try:
+            yield
+        except ArrowException as error:
+            cause = str(error).partition("\n")[0]
+            raise CheckpointError(f"cannot {doing} {where!r}: {cause}") from error
 
 
 @dataclass(frozen=True)
@@ -35,7 +47,7 @@ class ArrowFolder:
         try:
             filesystem, path = fs.FileSystem.from_uri(url)
         except (ArrowException, OSError, ValueError) as error:
-            cause = str(error).splitlines()[0]
+            cause = str(error).partition("\n")[0]
             raise CheckpointError(f"cannot open the folder {url!r}: {cause}") from error
         return cls(filesystem, path.rstrip("/"), url)
 
@@ -50,7 +62,8 @@ class ArrowFolder:
                     stream.write(whole)
                 return
             hidden = self._path(hidden_name(name))
-            self.filesystem.create_dir(path.rpartition("/")[0], recursive=True)
+            if above := path.rpartition("/")[0]:
+                self.filesystem.create_dir(above, recursive=True)
             try:
                 with self.filesystem.open_output_stream(hidden) as stream:
                     stream.write(whole)

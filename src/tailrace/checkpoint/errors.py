@@ -25,6 +25,13 @@ class VersionError(CheckpointError):
     """
 
 
+class UncertainError(CheckpointError):
+    """An epoch may be committed or not: the storage failed, and failed again when it was asked.
+
+    Whoever goes on does so from the newest epoch that there is by then, and aborts nothing before.
+    """
+
+
 class LeaseHeldError(CheckpointError):
     """Somebody else writes to the folder."""
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
 from tailrace.checkpoint.errors import CheckpointError, MissingError
@@ -107,10 +107,10 @@ def told(doing: str, where: str) -> Iterator[None]:
     """Turn an OSError into one line that says what could not be done, where and why."""
     try:
         yield
-    except FileNotFoundError:
-        raise MissingError(f"cannot {doing} {where!r}: there is no such file") from None
     except OSError as error:
-        cause = error.strerror or str(error).splitlines()[0]
+        if doing == "read" and isinstance(error, FileNotFoundError):
+            raise MissingError(f"cannot read {where!r}: there is no such file") from None
+        cause = error.strerror or str(error).partition("\n")[0]
         if error.errno in (errno.ENOTDIR, errno.EEXIST, errno.EISDIR) and error.filename:
             cause = f"{cause}: {error.filename!r}"
         raise CheckpointError(f"cannot {doing} {where!r}: {cause}") from error
@@ -167,13 +167,11 @@ class LocalFolder:
         """See Folder."""
         root = self.path / under
         with told("list", str(root)):
-            if not root.exists():
+            try:
+                found = dict(_walk(str(root), f"{under}/" if under else ""))
+            except FileNotFoundError:
                 return {}
-            return {
-                name: size
-                for name, size in _walk(str(root), f"{under}/" if under else "")
-                if hidden or not is_hidden(name)
-            }
+        return {name: size for name, size in found.items() if hidden or not is_hidden(name)}
 
     def names(self, under: str = "") -> list[str]:
         """See Folder."""
@@ -218,7 +216,7 @@ def _make(folder: Path) -> None:
 
 def _sync(folder: Path) -> None:
     """Have the names in a folder on the disk."""
-    descriptor: Any = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -2,7 +2,7 @@
 
 A data file is one section after the other. A section is its kind of format (4 bytes), then blocks:
 length, crc, pickle. Of a keyed section a block is a list of (key, value) pairs; a shared section is
-one block with one value. Lengths and crcs are little-endian, 4 bytes each.
+one block with one value. Lengths have 8 bytes, crcs 4, both little-endian.
 
 Pickle runs code: read only folders whose writers you trust.
 """
@@ -26,9 +26,8 @@ Pair = tuple[Hashable, Any]
 SECTION_VERSION = 1
 MAGIC = b"TRS" + bytes([SECTION_VERSION])
 """What a section begins with; the last byte is the version of the format."""
-BLOCK = struct.Struct("<II")
+BLOCK = struct.Struct("<QI")
 """What a block begins with: bytes of its pickle, and their crc."""
-MOST_BLOCK_BYTES = (1 << 32) - 1
 BLOCK_ENTRIES = 256
 """About as many entries make a block: some 100 us to encode."""
 MOST_CHAIN = 20
@@ -60,7 +59,7 @@ def framed(pickled: bytes) -> tuple[bytes, bytes]:
     return BLOCK.pack(len(pickled), crc32(pickled)), pickled
 
 
-def encode_block(pairs: list[Pair]) -> bytes:
+def encode_block(pairs: Sequence[Pair]) -> bytes:
     """Some entries as a block. A value may be FORGOTTEN or Encoded."""
     return b"".join(framed(pickle.dumps(pairs, 5)))
 

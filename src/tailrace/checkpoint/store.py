@@ -11,7 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from tailrace.checkpoint.errors import CheckpointError, DamagedError, MissingError
+from tailrace.checkpoint.errors import (
+    CheckpointError,
+    DamagedError,
+    MissingError,
+    UncertainError,
+)
 from tailrace.checkpoint.folder import Folder, is_hidden, shown_name
 from tailrace.checkpoint.manifest import (
     Manifest,
@@ -22,6 +27,9 @@ from tailrace.checkpoint.manifest import (
 )
 from tailrace.checkpoint.reading import verify as verify_section
 from tailrace.checkpoint.sections import Section
+
+_MOST_KNOWN = 16
+"""Manifests to remember, so that sweeping does not read them."""
 
 
 class Fence(Protocol):
@@ -65,19 +73,37 @@ class Store:
         """Let an epoch be the newest; its data files must be there already.
 
         When this returns it is committed, and sinks may be told. If it raises a LeaseLostError it
-        may be or not: that is up to whoever has the folder now, and nobody may be told.
+        may be or not: that is up to whoever has the folder now, and nobody may be told. The same is
+        true of an UncertainError, and the next `latest` says it. With any other error it is not.
         """
+        if self._known.get(manifest.file) == manifest:
+            return
         if self._lease is not None and manifest.generation != self._lease.generation:
             raise ValueError(
                 f"the manifest of epoch {manifest.epoch} is of generation {manifest.generation};"
                 f" the lease is of {self._lease.generation}"
             )
         self._check()
-        self.folder.write(manifest.file, to_json(manifest))
+        try:
+            self.folder.write(manifest.file, to_json(manifest))
+        except CheckpointError as error:
+            self._retract(manifest, error)
+            raise
         # Who took the folder over before this line may have looked before the manifest was there;
         # who does so after it finds the manifest.
         self._check()
         self._known[manifest.file] = manifest
+        while len(self._known) > _MOST_KNOWN:
+            del self._known[next(iter(self._known))]
+
+    def _retract(self, manifest: Manifest, cause: CheckpointError) -> None:
+        """Have a manifest that could not be written not be there, whatever became of it."""
+        try:
+            self.folder.delete(manifest.file)
+        except CheckpointError as error:
+            raise UncertainError(
+                f"epoch {manifest.epoch} may be committed or not: {cause}; then: {error}"
+            ) from cause
 
     def latest(self, verify: bool = False) -> Manifest | None:
         """The newest epoch that is whole; those passed over are in `passed_over`.
@@ -115,11 +141,13 @@ class Store:
         """
         if not remembered:
             self._known.clear()
+        names = self._names()
+        # After the names: what a manifest needs was there before it.
         sizes = self.folder.sizes("data")
         verified: set[Section] | None = set() if verify else None
         lowest: int | None = None  # epoch of the generations above
         above: tuple[int, int | None] = (-1, None)
-        for (generation, epoch), name in sorted(self._names().items(), reverse=True):
+        for (generation, epoch), name in sorted(names.items(), reverse=True):
             if generation != above[0]:
                 above = (generation, lowest)
             lowest = epoch if lowest is None else min(lowest, epoch)
@@ -141,7 +169,9 @@ class Store:
                     ),
                 )
                 continue
-            yield name, manifest, self._damage(manifest, sizes, verified)
+            damage = self._damage(manifest, sizes, verified)
+            if not damage or self.folder.exists(name):  # else its owner sweeps it away just now
+                yield name, manifest, damage
 
     def at(self, epoch: int) -> Manifest:
         """The manifest of an epoch; raises a CheckpointError if it is damaged or not there."""

@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tailrace.cli.state import add_parser as add_state_parser
+from tailrace.cli.state import state
 from tailrace.plan.schedulers.by_name import SCHEDULERS
 from tailrace.spark.ship import pack, ship
 from tailrace.topology import Topology
@@ -64,6 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     doctor = commands.add_parser("doctor", help="check what jobs need of a Spark, and what to do")
     doctor.add_argument("--workers", type=int, help="task slots of a local Spark")
     doctor.add_argument("--master", help="where Spark runs; default: as for run")
+    add_state_parser(commands)
     for command in (run, bench):
         command.add_argument("--workers", type=int, help="default: Spark's task slots")
         command.add_argument(
@@ -263,4 +266,5 @@ _COMMANDS = {
     "doctor": _doctor,
     "pack": _pack,
     "warm-up": _warm_up,
+    "state": state,
 }

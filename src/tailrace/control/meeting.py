@@ -188,14 +188,15 @@ class Meeting:
     def lost(self, error: BaseException) -> tuple[int, str] | None:
         """Which of the others an error is about, and what became of the way there.
 
-        At the very beginning only of those that had been reached: who cannot be reached then
-        cannot be at all, mostly.
+        One that was never reached counts if it may be replaced; otherwise it cannot be reached.
         """
         if isinstance(error, ConnectionError):
             for peer in self._remote:
                 rank = next(rank for rank, one in self._peers.items() if one is peer)
-                if peer.connection.closed and (self._attempt or rank not in self._unproven):
+                if peer.connection.closed and rank not in self._unproven:
                     return rank, str(peer.connection.close_reason)
+                if peer.connection.closed and self._settings.recover:
+                    return rank, str(error)
         return None
 
     def close(self) -> None:

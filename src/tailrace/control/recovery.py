@@ -36,13 +36,14 @@ class Recovery:
     restarts: Restarts = field(init=False)
     _present: frozenset[int] = frozenset()  # the workers when this recovery began
     _may_launch: bool = False  # at no further cost
-    _complete: bool = False  # all workers of this launch have been there
-    _missing_since_s: float | None = None
+    _missing_since_s: dict[int, float] = field(default_factory=dict)  # by rank
 
     def __post_init__(self) -> None:
         self.restarts = Restarts(self.budget)
 
-    def lost(self, now_s: float, number: int | None, what: str, speakers: list[int]) -> bool:
+    def lost(
+        self, now_s: float, rank: int | None, number: int | None, what: str, speakers: list[int]
+    ) -> bool:
         """Begin anew, without the worker of that number if it is one; False: no restart is left.
 
         What falls while the workers gather, and was there when that began, falls with the first:
@@ -57,8 +58,8 @@ class Recovery:
             self.resume_s = until_s
             self._present = frozenset(speakers)
             self._may_launch = True
-        if number is not None and self._missing_since_s is None:
-            self._missing_since_s = now_s
+        if rank is not None:
+            self._missing_since_s[rank] = now_s
         if self.introduced:
             self.attempt += 1
             self.introduced = False
@@ -70,20 +71,19 @@ class Recovery:
         That is what follows from a loss, once: it costs a restart only if it goes on.
         """
         if not self._may_launch or self.introduced:
-            if not self.lost(now_s, None, what, []):
+            if not self.lost(now_s, None, None, what, []):
                 return False
         else:
             self.restarts.note(now_s, what)
-        self._may_launch = self._complete = False
+        self._may_launch = False
         self._present = frozenset()
-        self._missing_since_s = None
+        self._missing_since_s.clear()
         self.launch += 1
         return True
 
-    def met(self) -> None:
-        """All workers are there and hear of each other."""
-        self.introduced = self._complete = True
-        self._missing_since_s = None
+    def came(self, rank: int) -> None:
+        """A worker is there, for the first time or again."""
+        self._missing_since_s.pop(rank, None)
 
     def running(self, now_s: float) -> None:
         """All workers run."""
@@ -96,11 +96,10 @@ class Recovery:
 
         Workers that Spark was asked for may take as long as it likes to start them.
         """
-        since_s = self._missing_since_s
-        late = since_s is not None and now_s - since_s >= MISSING_S
-        return self.ran and self._complete and late
+        missing = self._missing_since_s.values()
+        return self.ran and any(now_s - since_s >= MISSING_S for since_s in missing)
 
-    def given_up(self) -> None:
-        """Nobody will come back by itself: do not wait."""
-        if self._missing_since_s is not None:
-            self._missing_since_s = float("-inf")
+    def given_up(self, rank: int) -> None:
+        """That one will not come back by itself: do not wait for it."""
+        if rank in self._missing_since_s:
+            self._missing_since_s[rank] = float("-inf")

@@ -91,6 +91,8 @@ class Roster:
     """By rank, the number of the connection that is the worker; others are copies."""
     copies: dict[int, Hello] = field(default_factory=dict)
     """By the number of their connection, workers of a rank that has one already."""
+    leaving: set[int] = field(default_factory=set)
+    """The connections of workers of earlier launches: while one is there, others do not begin."""
     met: set[int] = field(default_factory=set)
     """Those that have reached all others."""
     ways: dict[int, dict[int, str]] = field(default_factory=dict)
@@ -207,7 +209,7 @@ class Roster:
         return orders if self.over else [(Line(number), RollBack(self.attempt)), *orders]
 
     def _welcome(self, hello: Hello, number: int) -> list[Order]:
-        if self.recover and hello.launch != self.recovery.launch:
+        if self.recover and (self.over or hello.launch != self.launch):
             return [(Line(number), self._stop())]
         if hello.rank in self.speakers:
             if self.speakers[hello.rank] == number:
@@ -222,6 +224,7 @@ class Roster:
         if self.over:  # a task that Spark has started too late
             return [(hello.rank, self._stop())]
         self.hellos[hello.rank] = hello
+        self.recovery.came(hello.rank)
         if hello.version != VERSION:
             return self.fail(
                 f"{self._named(hello.rank)} runs {hello.version}; the driver runs {VERSION}."
@@ -242,7 +245,7 @@ class Roster:
         recovery = self.recovery
         if len(self.hellos) < self.workers or recovery.introduced or self.over:
             return []
-        if self.now_s < recovery.resume_s:
+        if self.now_s < recovery.resume_s or self.leaving:
             return []
         hellos = tuple(self.hellos[rank] for rank in range(self.workers))
         try:
@@ -252,7 +255,7 @@ class Roster:
                 self.seats = tuple(range(self.workers))
         except SeatingError as error:
             return self.fail(str(error))
-        recovery.met()
+        recovery.introduced = True
         peers = Peers(hellos, self.seats, self.attempt, self.epoch, self.manifest)
         return [(rank, peers) for rank in range(self.workers)]
 
@@ -272,6 +275,9 @@ class Roster:
         number = rank if speaker is None else speaker
         if self.copies.pop(number, None) is not None or self.over:
             return []
+        if number in self.leaving:
+            self.leaving.discard(number)
+            return self._introduce()
         if self.speakers.get(rank, self._stranger(number)) != number:
             return []
         if silent and rank in self.hellos:
@@ -284,7 +290,7 @@ class Roster:
         if self.recover:
             orders = self._lose(rank, reason)
             if silent:
-                self.recovery.given_up()
+                self.recovery.given_up(rank)
             return orders
         if silent or self.phase != STARTING:
             return self.fail(reason)
@@ -302,7 +308,7 @@ class Roster:
         """Go on without a worker, or with all of them but from where they were, if that may be."""
         recovery, was_introduced = self.recovery, self.recovery.introduced
         number = self.speakers.get(rank, -1) if rank is not None else None
-        if not recovery.lost(self.now_s, number, reason, [*self.speakers.values()]):
+        if not recovery.lost(self.now_s, rank, number, reason, [*self.speakers.values()]):
             return self.fail(f"{reason}; {recovery.restarts.used_up}", traceback)
         self._set_back()
         orders: list[Order] = []
@@ -332,6 +338,7 @@ class Roster:
         if not recovery.relaunched(self.now_s, reason):
             return self.fail(f"{reason}; {recovery.restarts.used_up}", traceback)
         self._set_back()
+        self.leaving |= {*self.speakers.values(), *self.copies}
         for known in (self.hellos, self.speakers, self.copies):
             known.clear()
         return [(ALL, Stop(drain=False))]

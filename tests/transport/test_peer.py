@@ -12,7 +12,7 @@ class SmallPeer(Peer):
     """Reached by messages of at most so many bytes, as long as there is room."""
 
     def __init__(self, most_bytes: int) -> None:
-        super().__init__(JumboCodec(lambda: 5))
+        super().__init__(JumboCodec(lambda: 5), rank=3)
         self.most_bytes = most_bytes
         self.messages: list[tuple[int, bytes]] = []
         self.room = 1 << 30

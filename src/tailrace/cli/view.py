@@ -89,6 +89,8 @@ def render(job: Job, now: Summary, before: Summary) -> list[str]:
             f"   pid {worker['pid']} on {worker['host']}   {ways}"
             + (f"   {trouble}" if trouble else "")
         )
+    if now.events:
+        lines.append(f"{now.restarts} restart{'s' * (now.restarts != 1)}, last: {now.events[-1]}")
     return lines
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import select
 import threading
@@ -14,14 +15,17 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from tailrace.control.budget import STANDARD, Budget
 from tailrace.control.clocks import AskClock, Reference
 from tailrace.control.protocol import KIND, SILENCE_S, Message, Welcome, pack, unpack
-from tailrace.control.roster import ALL, STARTING, Decision, Order, Roster
+from tailrace.control.roster import ALL, STARTING, Decision, Line, Order, Roster
 from tailrace.transport.identity import Identity, new_secret
 from tailrace.transport.listener import Ports, TcpListener
 from tailrace.transport.tcp import Refusals, TcpConfig, TcpConnection
 
+_LOG = logging.getLogger(__name__)
 _NOTE_S = 0.5
+_LOOK_S = 0.2
 
 
 class Coordinator:
@@ -39,9 +43,12 @@ class Coordinator:
         on_reports: Callable[[], None] | None = None,
         tls: bool = False,
         ports: Ports | None = None,
+        recover: bool = False,
+        budget: Budget = STANDARD,
     ) -> None:
         """Listen at `host`, at one of the `ports`. With `tls` records are encrypted, too.
 
+        With `recover` the job goes on without workers that are lost, within the `budget`.
         `on_over` is called when all is over, `on_reports` when workers have reported: about twice
         a second, and more rarely if it takes long.
         """
@@ -50,7 +57,8 @@ class Coordinator:
         """For workers to get in, and for those who feed sources."""
         self.tls = tls
         self._welcome = Welcome(new_secret(identity), identity if tls else None)
-        self.roster = Roster(workers, wanted, node, replaced)
+        self.roster = Roster(workers, wanted, node, replaced, recover=recover, budget=budget)
+        self._told_events = 0
         self._on_over = on_over
         self._on_reports = on_reports
         self._noted_reports = 0
@@ -63,7 +71,7 @@ class Coordinator:
         config = TcpConfig(
             worker_id=workers,
             secret=self.secret,
-            max_connections=workers + 64,
+            max_connections=(2 if recover else 1) * workers + 64,
             max_unauthenticated=workers + 64,
         )
         self._listener = TcpListener(
@@ -89,6 +97,20 @@ class Coordinator:
         """Something outside of the workers went wrong."""
         self._ask(lambda: self.roster.fail(reason, traceback))
 
+    def relaunch(self, reason: str, traceback: str = "") -> int | None:
+        """Spark has ended the workers: the number of the launch to follow; None: it is over."""
+        launch: list[int] = []
+
+        def decide() -> list[Order]:
+            self.roster.now_s = time.monotonic()
+            orders = self.roster.relaunch(reason, traceback)
+            if not self.roster.over:
+                launch.append(self.roster.launch)
+            return orders
+
+        self._ask(decide)
+        return launch[0] if launch else None
+
     def join(self, timeout_s: float | None = None) -> bool:
         """Wait until the workers have been told that it is over, and have gone; False: not yet."""
         self._thread.join(timeout_s)
@@ -108,7 +130,7 @@ class Coordinator:
         epoll.register(self._wake_r, select.EPOLLIN)
         try:
             while not self._done():
-                for fd, events in epoll.poll(0.2):
+                for fd, events in epoll.poll(self._patience_s()):
                     if fd == self._listener.fileno():
                         for connection in self._listener.on_ready():
                             connection.notice_silence(SILENCE_S)
@@ -149,6 +171,11 @@ class Coordinator:
                 os.close(self._wake_w)
             self.started.set()
             self._on_over()
+
+    def _patience_s(self) -> float:
+        """How long nothing has to be done by itself."""
+        due_s = self.roster.due_s
+        return _LOOK_S if due_s is None else min(max(due_s - time.monotonic(), 0.0), _LOOK_S)
 
     def _note(self, now_s: float) -> None:
         """Have what was reported noted, at a twentieth of the time at most."""
@@ -196,11 +223,22 @@ class Coordinator:
 
     def _decide(self, decide: Decision) -> None:
         with self._lock:
+            self.roster.now_s = time.monotonic()
             orders = decide()
         if orders:
             self._carry_out(orders)
         if self.roster.phase != STARTING:
             self.started.set()
+        if self.roster.recover:
+            self._tell_events()
+
+    def _tell_events(self) -> None:
+        """Log what went wrong, as soon as it is known."""
+        restarts = self.roster.recovery.restarts
+        new = restarts.noted - self._told_events
+        for event in restarts.events[-new:] if new else ():
+            _LOG.warning("%s", event)
+        self._told_events = restarts.noted
 
     def _carry_out(self, orders: list[Order]) -> None:
         last: Message | None = None
@@ -209,9 +247,11 @@ class Coordinator:
         for rank, message in orders:
             if message is not last:
                 last, payload = message, pack(message)
-            meant = by_number if rank is ALL else (self.roster.speakers.get(rank, -1),)
-            for number in meant:
+            for number in by_number if rank is ALL else (self._number(rank),):
                 connection = by_number.get(number)
                 if connection is not None and not connection.closed:
                     connection.send(0, KIND, [payload])
                     connection.flush()
+
+    def _number(self, to: int | Line) -> int:
+        return to.number if isinstance(to, Line) else self.roster.speakers.get(to, -1)

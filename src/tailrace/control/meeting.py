@@ -1,4 +1,7 @@
-"""Meeting the other workers: a way to each of them, and the core that they work with."""
+"""Meeting the other workers: a way to each of them, and the core that they work with.
+
+When workers were lost and replaced, those that are left meet the new ones only.
+"""
 
 from __future__ import annotations
 
@@ -43,6 +46,9 @@ class Meeting:
         self._clock_ns: Callable[[], int] = time.monotonic_ns
         self._wall_ns: Callable[[], int] = time.time_ns
         self._codec = JumboCodec(self._clock_ns)
+        self._attempt = 0
+        self._hellos: dict[int, Hello] = {}  # of those that there is a way to
+        self._ways: dict[int, str] = {}
         self._peers: dict[int, Peer] = {}
         self._remote: list[TcpPeer] = []
         self._unproven: dict[int, TcpConnection] = {}
@@ -50,7 +56,16 @@ class Meeting:
         self._arrivals = self._expect()
 
     def _expect(self) -> Arrivals:
-        return Arrivals(self._codec, self._deliver, self._credited)
+        arrivals = Arrivals(self._codec, self._deliver, self._credited)
+        arrivals.begin(self._attempt)
+        return arrivals
+
+    def begin(self, attempt: int) -> None:
+        """Have nothing to do any more with what is sent or to be sent in another attempt."""
+        self._attempt = attempt
+        self._arrivals.begin(attempt)
+        for peer in self._peers.values():
+            peer.begin(attempt)
 
     def go_by(self, clock_ns: Callable[[], int], wall_ns: Callable[[], int]) -> None:
         """What all that is built from now on takes for the time: the job's clocks."""
@@ -64,18 +79,36 @@ class Meeting:
         self._config, self._pin = config, pin
 
     def meet(self, hellos: tuple[Hello, ...]) -> dict[int, str]:
-        """Begin to open a way to every other worker, and say which: ring or tcp."""
+        """Begin to open a way to every other worker, and say which: ring or tcp.
+
+        A way to a worker that is the same as before, and not lost, stays.
+        """
         mine = hellos[self._rank]
         node = self._settings.node
-        ways: dict[int, str] = {}
         for hello in hellos:
+            known = self._peers.get(hello.rank)
+            if known is not None and not known.lost and self._hellos[hello.rank] == hello:
+                continue
             if hello.rank == self._rank:
                 continue
+            self._leave(hello.rank)
             apart = node == "worker" or (node == "executor" and hello.executor != mine.executor)
             peer = None if apart else self._by_ring(hello)
-            ways[hello.rank] = "ring" if peer else "tcp"
+            self._ways[hello.rank] = "ring" if peer else "tcp"
             self._peers[hello.rank] = peer or self._by_tcp(hello)
-        return ways
+            self._peers[hello.rank].begin(self._attempt)
+            self._hellos[hello.rank] = hello
+        return dict(self._ways)
+
+    def _leave(self, rank: int) -> None:
+        """Close the way to a worker, if there is one."""
+        peer = self._peers.pop(rank, None)
+        self._unproven.pop(rank, None)
+        if isinstance(peer, TcpPeer):
+            self._remote.remove(peer)
+            self._sockets.forget(peer.connection)
+        if peer is not None:
+            peer.close()
 
     def _by_ring(self, hello: Hello) -> Peer | None:
         try:
@@ -127,9 +160,9 @@ class Meeting:
         )
         return self._core
 
-    def accept(self, sender: int, kind: int, payload: bytes | memoryview) -> None:
+    def accept(self, marked: int, kind: int, payload: bytes | memoryview) -> None:
         """Hand what a peer has sent to the core. Nothing of a payload in a ring is kept."""
-        self._arrivals.accept(sender, kind, payload)
+        self._arrivals.accept(marked, kind, payload)
 
     def _deliver(self, sender: int, parcels: list[Parcel], sent_ns: int, size_bytes: int) -> None:
         assert self._core is not None
@@ -153,12 +186,17 @@ class Meeting:
         return any(peer.pending for peer in self._peers.values())
 
     def lost(self, error: BaseException) -> tuple[int, str] | None:
-        """Which of the others, once reached, an error is about, and what became of the way."""
+        """Which of the others an error is about, and what became of the way there.
+
+        One that was never reached counts if it may be replaced; otherwise it cannot be reached.
+        """
         if isinstance(error, ConnectionError):
             for peer in self._remote:
                 rank = next(rank for rank, one in self._peers.items() if one is peer)
                 if peer.connection.closed and rank not in self._unproven:
                     return rank, str(peer.connection.close_reason)
+                if peer.connection.closed and self._settings.recover:
+                    return rank, str(error)
         return None
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ from tailrace.runtime.guard import Counts
 from tailrace.runtime.histogram import Histogram
 from tailrace.transport.identity import Identity
 
-_PROTOCOL = 4
+_PROTOCOL = 5
 """To be raised when workers and coordinators of before would misunderstand each other."""
 VERSION = (
     f"tailrace {__version__} (protocol {_PROTOCOL},"
@@ -57,6 +57,10 @@ class Settings:
     """How workers wait: see `tailrace.control.waiting`."""
     ports: tuple[int, int] | None = None
     """The first and the last port that workers may listen at; without, any."""
+    recover: bool = False
+    """Whether the job goes on without a worker that is lost: a new process takes its place."""
+    launch: int = 0
+    """How often Spark had to be asked for workers anew; those of before are not wanted any more."""
 
     @property
     def report_s(self) -> float:
@@ -86,14 +90,34 @@ class Hello:
     ring: str
     address: tuple[str, int]
     version: str = VERSION
+    launch: int = 0
+    """Which of the job's launches it stems from."""
+    supervisor: int = 0
+    """The pid of the process that starts another in its place when it is lost; 0: none does."""
+    life: int = 0
+    """How many that one has started before."""
 
 
 @dataclass(frozen=True)
 class Peers:
-    """All workers are there, in the order of their ranks. `seats` has the rank of each place."""
+    """All workers are there, in the order of their ranks. `seats` has the rank of each place.
+
+    They meet whom they have not met yet, and begin with the state of the `epoch`, which is in the
+    `manifest` of that name; epoch 0 is the empty beginning, and has none.
+    """
 
     hellos: tuple[Hello, ...]
     seats: tuple[int, ...]
+    attempt: int = 0
+    epoch: int = 0
+    manifest: str = ""
+
+
+@dataclass(frozen=True)
+class RollBack:
+    """Somebody was lost: stop at once, and wait for the `Peers` of this attempt."""
+
+    attempt: int
 
 
 @dataclass(frozen=True)
@@ -101,6 +125,7 @@ class Met:
     """A worker has reached all others; it may still be needed by those who have not."""
 
     rank: int
+    attempt: int = 0
 
 
 @dataclass(frozen=True)
@@ -114,6 +139,7 @@ class Ready:
 
     rank: int
     ways: dict[int, str]
+    attempt: int = 0
 
 
 @dataclass(frozen=True)
@@ -141,6 +167,8 @@ class Progress:
     """The operator that does, if that can be told."""
     clock_uncertainty_ns: int = 0
     """How far its clock may be from the job's; 0 on the coordinator's host."""
+    attempt: int = 0
+    """The one that all this is of."""
     operators: dict[str, Counts] = field(default_factory=dict)
     sources: dict[str, int] = field(default_factory=dict)
     latency: dict[str, Histogram] = field(default_factory=dict)
@@ -195,6 +223,9 @@ class Failed:
     rank: int
     reason: str
     traceback: str
+    operator: str = ""
+    """Whose code raised, and on which record (its repr); empty if it was nobody's, or on none."""
+    record: str = ""
 
 
 @dataclass(frozen=True)
@@ -204,6 +235,7 @@ class Suspects:
     rank: int
     peer: int
     reason: str
+    attempt: int = 0
 
 
 @dataclass(frozen=True)
@@ -219,6 +251,7 @@ Message = (
     Welcome
     | Hello
     | Peers
+    | RollBack
     | Met
     | Open
     | Ready

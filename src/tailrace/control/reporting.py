@@ -45,6 +45,7 @@ class Reporting:
         self._aside: Aside | None = None
         self._reported_ns = 0
         self._ended = False
+        self._attempt = 0
 
     def tell(self, message: Message) -> None:
         """Send a message."""
@@ -57,7 +58,16 @@ class Reporting:
         """The sources start now. From now on somebody reports even while the core is held up."""
         self._core = core
         self._started_ns = self._reported_ns = now_ns
-        self._aside = Aside(partial(self._report_aside, threading.get_ident()))
+        self._next_report_ns = self.next_ns = 0
+        if self._aside is None:
+            self._aside = Aside(partial(self._report_aside, threading.get_ident()))
+
+    def begin(self, attempt: int) -> None:
+        """All that is told from now on is of that attempt, and its core is not there yet."""
+        with self._control.lock:
+            self._core = None
+            self._attempt = attempt
+            self._ended = False
 
     def ask_time(self) -> None:
         """Ask the coordinator for the time, if it is time for that."""
@@ -94,6 +104,7 @@ class Reporting:
         progress = progress_of(core, now_ns, ended, cpu_s, running_s)
         progress.clock_uncertainty_ns = self._clock.uncertainty_ns
         progress.refusals = self._refusals.counts()
+        progress.attempt = self._attempt
         return progress
 
     def _report_aside(self, thread: int) -> None:
@@ -113,7 +124,7 @@ class Reporting:
         progress.held_in = where_it_is(core, thread)
         progress.held_s = (now_ns - self._reported_ns) / 1e9 if progress.held_in else 0.0
         with self._control.lock:
-            if not self._ended and not self._control.closed:
+            if not self._ended and self._core is core and not self._control.closed:
                 self._control.send(0, KIND, [pack(progress)])
                 self._control.flush()
 
@@ -127,11 +138,15 @@ class Reporting:
         """Tell why this worker cannot go on, and return that with the traceback."""
         cause = error.error if isinstance(error, OperatorFailed) else error
         text = "".join(traceback.format_exception(cause))
-        reason = str(error) if isinstance(error, OperatorFailed) else repr(error)
-        self.tell(Failed(rank, reason, text))
+        if isinstance(error, OperatorFailed):
+            reason = str(error)
+            self.tell(Failed(rank, reason, text, error.operator, error.record))
+        else:
+            reason = repr(error)
+            self.tell(Failed(rank, reason, text))
         return f"{reason}\n\n{text}"
 
     def suspects(self, rank: int, peer: int, reason: str) -> str:
         """Tell that a peer cannot be reached any more, and return that."""
-        self.tell(Suspects(rank, peer, reason))
+        self.tell(Suspects(rank, peer, reason, self._attempt))
         return f"worker {rank} has lost worker {peer}: {reason}"

@@ -1,7 +1,11 @@
 """What the coordinator knows and decides, without I/O: messages and losses in, orders out.
 
-An order is an addressee, a rank or all, and a message. Whoever carries orders out keeps the
-connections; a roster knows them by the numbers that it is told.
+An order is an addressee, a rank, a connection or all, and a message. Whoever carries orders out
+keeps the connections; a roster knows them by the numbers that it is told.
+
+With recovery, a worker that is lost is not the end: the others are told to stop, a new process
+takes its place, and all go back to the last epoch. What is said by or about others than the
+workers of the present attempt is then of no interest any more.
 """
 
 from __future__ import annotations
@@ -9,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from tailrace.control.budget import SAME_RECORD, STANDARD, Budget
 from tailrace.control.protocol import (
     SILENCE_S,
     VERSION,
@@ -21,14 +26,17 @@ from tailrace.control.protocol import (
     Peers,
     Progress,
     Ready,
+    RollBack,
     Stop,
     Suspects,
 )
+from tailrace.control.recovery import Recovery
 from tailrace.control.seating import SeatingError, home, seat
 
-STARTING, RUNNING, DRAINING, STOPPED, FAILED = (
+STARTING, RUNNING, RECOVERING, DRAINING, STOPPED, FAILED = (
     "starting",
     "running",
+    "recovering",
     "draining",
     "stopped",
     "failed",
@@ -36,8 +44,17 @@ STARTING, RUNNING, DRAINING, STOPPED, FAILED = (
 
 ALL = None
 """The addressee of what everybody is told, copies of workers included."""
-Order = tuple[int | None, Message]
-"""Whom to tell what: a rank, or ALL."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """An addressee who has no rank, or not any more: whoever is at the end of a connection."""
+
+    number: int
+
+
+Order = tuple[int | Line | None, Message]
+"""Whom to tell what: a rank, a line, or ALL."""
 Decision = Callable[[], list[Order]]
 
 _SPARK_SAYS_WHY_S = 3.0
@@ -57,8 +74,15 @@ class Roster:
     """What counts as one node, see `Topology.start`."""
     replaced: bool = False
     """Whether Spark starts a task that was lost anew, and maybe copies of slow ones."""
+    recover: bool = False
+    """Whether the job goes on without a worker that is lost."""
+    budget: Budget = STANDARD
     seats: tuple[int, ...] = ()
     """The rank of each place, when all workers have met."""
+    epoch: int = 0
+    """The last that was committed, which is what a job goes back to,"""
+    manifest: str = ""
+    """and the name of its manifest; none for the empty beginning."""
     phase: str = STARTING
     reason: str = ""
     traceback: str = ""
@@ -67,6 +91,8 @@ class Roster:
     """By rank, the number of the connection that is the worker; others are copies."""
     copies: dict[int, Hello] = field(default_factory=dict)
     """By the number of their connection, workers of a rank that has one already."""
+    leaving: set[int] = field(default_factory=set)
+    """The connections of workers of earlier launches: while one is there, others do not begin."""
     met: set[int] = field(default_factory=set)
     """Those that have reached all others."""
     ways: dict[int, dict[int, str]] = field(default_factory=dict)
@@ -84,7 +110,16 @@ class Roster:
     silent: set[str] = field(default_factory=set)
     """Hosts that went silent."""
     now_s: float = 0.0
-    """When it last ticked."""
+    """What time it is, as far as it was told."""
+    recovery: Recovery = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.recovery = Recovery(self.recover, self.budget)
+
+    @property
+    def attempt(self) -> int:
+        """Counts the lives of the job, from 0."""
+        return self.recovery.attempt
 
     @property
     def over(self) -> bool:
@@ -102,7 +137,9 @@ class Roster:
         number = message_rank(message) if speaker is None else speaker
         if isinstance(message, Hello):
             return self._welcome(message, number)
-        if self.speakers.get(message_rank(message), number) != number:
+        if self.speakers.get(message_rank(message), self._stranger(number)) != number:
+            return []
+        if not isinstance(message, Failed) and self._is_old(message):
             return []
         match message:
             case Met():
@@ -111,9 +148,8 @@ class Roster:
                     return [(rank, Open()) for rank in range(self.workers)]
             case Ready():
                 self.ways[message.rank] = message.ways
-                if len(self.ways) == self.workers and self.phase == STARTING:
-                    self.phase = RUNNING
-                    return [(ALL, Go())]
+                if len(self.ways) == self.workers and self.phase in (STARTING, RECOVERING):
+                    return self._go()
             case Progress():
                 if message.rank in self.progress:
                     self.earlier[message.rank] = self.progress[message.rank]
@@ -121,7 +157,8 @@ class Roster:
                 self.reports += 1
                 if not message.ended or self.over:
                     return []  # a thousand workers report: only an end is worth a look at all
-                if sum(progress.ended for progress in self.progress.values()) == self.workers:
+                reports = self.progress.values()
+                if sum(one.ended and not self._is_old(one) for one in reports) == self.workers:
                     self.phase = STOPPED
                     return [(ALL, Stop(drain=False))]
             case Suspects():
@@ -133,24 +170,82 @@ class Roster:
                     )
                     self.doubt = self.now_s + _FINDING_S, text
             case Failed():
-                return self.fail(message.reason, message.traceback)
+                return self._failed(message, number)
         return []
 
+    def _stranger(self, number: int) -> int:
+        """Whom a rank without a hello is taken for: nobody, where workers come and go."""
+        return -1 if self.recover else number
+
+    def _is_old(self, message: Message) -> bool:
+        """Whether it was said in an attempt that is over."""
+        attempt: int = getattr(message, "attempt", self.attempt)
+        return attempt != self.attempt
+
+    def _go(self) -> list[Order]:
+        """Everybody is ready."""
+        self.phase = RUNNING
+        self.recovery.running(self.now_s)
+        orders: list[Order] = [(ALL, Go())]
+        if self.recovery.drains:
+            self.phase = DRAINING
+            orders.append((ALL, Stop(drain=True)))
+        return orders
+
+    def _failed(self, message: Failed, number: int) -> list[Order]:
+        """A worker's code has raised. To go back may help, once or twice for the same record.
+
+        Before the job has ever run it would not: what cannot be opened cannot be opened.
+        """
+        if not self.recover or not self.recovery.ran or self.over:
+            return self.fail(message.reason, message.traceback)
+        if message.record:
+            times = self.recovery.restarts.failed_on(message.operator, message.record, self.now_s)
+            if times >= SAME_RECORD:
+                reason = f"{message.reason}; it has failed {times} times in a row on that"
+                return self.fail(reason, message.traceback)
+        orders = self._lose(message.rank, message.reason, message.traceback)
+        # It ends itself when it knows that it is not needed to say more.
+        return orders if self.over else [(Line(number), RollBack(self.attempt)), *orders]
+
     def _welcome(self, hello: Hello, number: int) -> list[Order]:
+        if self.recover and (self.over or hello.launch != self.launch):
+            return [(Line(number), self._stop())]
         if hello.rank in self.speakers:
-            if self.speakers[hello.rank] != number:
+            if self.speakers[hello.rank] == number:
+                return []
+            if not self._follows(hello):
                 self.copies[number] = hello
-            return []
+                return []
+            # Its predecessor is gone, though we have not heard of that yet.
+            orders = self._lose(hello.rank, self._gone(hello.rank))
+            return orders if self.over else [*orders, *self._welcome(hello, number)]
         self.speakers[hello.rank] = number
         if self.over:  # a task that Spark has started too late
             return [(hello.rank, self._stop())]
         self.hellos[hello.rank] = hello
+        self.recovery.came(hello.rank)
         if hello.version != VERSION:
             return self.fail(
                 f"{self._named(hello.rank)} runs {hello.version}; the driver runs {VERSION}."
                 " Install the same on all executors, or let tailrace.ship(spark) bring it there"
             )
-        if len(self.hellos) < self.workers:
+        return self._introduce()
+
+    def _follows(self, hello: Hello) -> bool:
+        """Whether a worker takes the place of the one that we know of its rank."""
+        known = self.hellos.get(hello.rank)
+        if known is None or not hello.supervisor:
+            return False
+        who = (hello.host, hello.supervisor)
+        return (known.host, known.supervisor) == who and known.life < hello.life
+
+    def _introduce(self) -> list[Order]:
+        """Let the workers of this attempt know of each other, if all are there and it is time."""
+        recovery = self.recovery
+        if len(self.hellos) < self.workers or recovery.introduced or self.over:
+            return []
+        if self.now_s < recovery.resume_s or self.leaving:
             return []
         hellos = tuple(self.hellos[rank] for rank in range(self.workers))
         try:
@@ -160,7 +255,8 @@ class Roster:
                 self.seats = tuple(range(self.workers))
         except SeatingError as error:
             return self.fail(str(error))
-        peers = Peers(hellos, self.seats)
+        recovery.introduced = True
+        peers = Peers(hellos, self.seats, self.attempt, self.epoch, self.manifest)
         return [(rank, peers) for rank in range(self.workers)]
 
     def seated(self, placement: tuple[int, ...]) -> tuple[int, ...]:
@@ -175,28 +271,87 @@ class Roster:
         While the job starts that is seldom the first cause: Spark ends all tasks when one fails,
         and tells why a moment later. A silent host it would notice much later.
         """
+        self.now_s = max(self.now_s, now_s)
         number = rank if speaker is None else speaker
         if self.copies.pop(number, None) is not None or self.over:
             return []
-        if self.speakers.get(rank, number) != number:
+        if number in self.leaving:
+            self.leaving.discard(number)
+            return self._introduce()
+        if self.speakers.get(rank, self._stranger(number)) != number:
             return []
         if silent and rank in self.hellos:
             self.silent.add(self.hellos[rank].host)
         if self.replaced and not self.seats:
             return self._replace(rank)
+        reason = self._gone(rank)
         if silent:
-            return self.fail(
-                f"{self._named(rank)} is silent: its host or the network to it is down"
-            )
-        reason = (
-            f"{self._named(rank)} is gone: killed (kill -9, out of memory, a crash in native"
-            " code), or its host is"
-        )
-        if self.phase != STARTING:
+            reason = f"{self._named(rank)} is silent: its host or the network to it is down"
+        if self.recover:
+            orders = self._lose(rank, reason)
+            if silent:
+                self.recovery.given_up(rank)
+            return orders
+        if silent or self.phase != STARTING:
             return self.fail(reason)
         if self.suspicion is None:
             self.suspicion = now_s + _SPARK_SAYS_WHY_S, reason
         return []
+
+    def _gone(self, rank: int) -> str:
+        return (
+            f"{self._named(rank)} is gone: killed (kill -9, out of memory, a crash in native"
+            " code), or its host is"
+        )
+
+    def _lose(self, rank: int | None, reason: str, traceback: str = "") -> list[Order]:
+        """Go on without a worker, or with all of them but from where they were, if that may be."""
+        recovery, was_introduced = self.recovery, self.recovery.introduced
+        number = self.speakers.get(rank, -1) if rank is not None else None
+        if not recovery.lost(self.now_s, rank, number, reason, [*self.speakers.values()]):
+            return self.fail(f"{reason}; {recovery.restarts.used_up}", traceback)
+        self._set_back()
+        orders: list[Order] = []
+        if rank is not None:
+            orders += self._replace(rank)
+        if was_introduced:
+            told = RollBack(self.attempt)
+            orders = [*((one, told) for one in sorted(self.hellos)), *orders]
+        return [*orders, *self._introduce()]
+
+    def _set_back(self) -> None:
+        """Nothing that was said in this attempt counts any more."""
+        if self.phase in (RUNNING, DRAINING):
+            self.recovery.drains |= self.phase == DRAINING
+            self.phase = RECOVERING
+        self.met.clear()
+        self.ways.clear()
+        self.doubt = None
+
+    def relaunch(self, reason: str, traceback: str = "") -> list[Order]:
+        """Spark has ended the tasks. If it may, the job goes on with others: see `launch`."""
+        if self.over:
+            return []
+        recovery = self.recovery
+        if not self.recover or not recovery.ran:
+            return self.fail(reason, traceback)
+        if not recovery.relaunched(self.now_s, reason):
+            return self.fail(f"{reason}; {recovery.restarts.used_up}", traceback)
+        self._set_back()
+        self.leaving |= {*self.speakers.values(), *self.copies}
+        for known in (self.hellos, self.speakers, self.copies):
+            known.clear()
+        return [(ALL, Stop(drain=False))]
+
+    @property
+    def launch(self) -> int:
+        """How often Spark was asked for the workers, beyond the first time."""
+        return self.recovery.launch
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether it takes Spark to bring back a worker that was lost: see `relaunch`."""
+        return self.phase == RECOVERING and self.recovery.abandoned(self.now_s)
 
     def _replace(self, rank: int) -> list[Order]:
         """Nobody has heard of the lost one yet: another task of its rank takes its place."""
@@ -211,10 +366,19 @@ class Roster:
     def tick(self, now_s: float) -> list[Order]:
         """Time passes; to be called several times a second."""
         self.now_s = now_s
-        for due in (self.suspicion, self.doubt):
-            if due is not None and now_s >= due[0]:
-                return self.fail(due[1])
-        return []
+        if self.suspicion is not None and now_s >= self.suspicion[0]:
+            return self.fail(self.suspicion[1])
+        if self.doubt is not None and now_s >= self.doubt[0]:
+            if self.recover and self.recovery.ran:
+                return self._lose(None, self.doubt[1])
+            return self.fail(self.doubt[1])
+        return self._introduce() if self.recover else []
+
+    @property
+    def due_s(self) -> float | None:
+        """When to tick at the latest; None: now and then."""
+        waits = self.recover and not self.over and len(self.hellos) == self.workers
+        return self.recovery.resume_s if waits and not self.recovery.introduced else None
 
     def fail(self, reason: str, traceback: str = "") -> list[Order]:
         """The job cannot go on. The first reason counts."""
@@ -230,6 +394,9 @@ class Roster:
         if self.over:
             return []
         drain = drain and self.phase != STARTING  # before the start there is nothing to drain
+        if drain and self.phase == RECOVERING:
+            self.recovery.drains = True  # when it is back where it was
+            return []
         self.phase = DRAINING if drain else STOPPED
         return [(ALL, Stop(drain))]
 

@@ -6,8 +6,10 @@ import gc
 import os
 import socket
 import time
+import traceback
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 
 from tailrace.control.aside import SharedConnection
@@ -24,6 +26,7 @@ from tailrace.control.protocol import (
     Open,
     Peers,
     Ready,
+    RollBack,
     Settings,
     Stop,
     Welcome,
@@ -37,6 +40,7 @@ from tailrace.runtime.garbage import collected_rarely
 from tailrace.transport.frame import Frame
 from tailrace.transport.identity import pin_in
 from tailrace.transport.listener import TcpListener
+from tailrace.transport.peer import mark_of
 from tailrace.transport.ring import Doorbell, Ring
 from tailrace.transport.tcp import Refusals, TcpConfig, TcpConnection
 
@@ -53,12 +57,33 @@ _FINDING_NS = (SILENCE_S + 5) * 1_000_000_000
 """How long to wait for what the coordinator finds out about a peer that was lost."""
 
 
+_REDIAL_MS = SILENCE_S * 1000
+"""Who takes another's place knows that the coordinator was there a moment ago."""
+
+
+@dataclass(frozen=True)
+class Supervised:
+    """Who starts another process when this one is lost, and how many it has started before."""
+
+    by: int = 0
+    life: int = 0
+    on_hello: Callable[[], None] = lambda: None
+    """Called when the coordinator has been told that this one is there."""
+
+
+UNSUPERVISED = Supervised()
+
+
 class CoordinatorLostError(ConnectionError):
     """The driver is gone; so the worker goes, too."""
 
 
 class Worker:
     """See above. `run` returns when the job has ended; `error` says whether it failed.
+
+    Where jobs recover it also returns when this process cannot go on though the job may: `again`
+    then says that another should take its place. When it is others that were lost, it stops, waits
+    for who takes their places, and goes back with them to the last epoch, as often as need be.
 
     The job is the one of the settings, or one that was made in this process. How it waits when
     there is nothing to do is that of the settings, or a policy may be given; so may its clock.
@@ -68,6 +93,8 @@ class Worker:
     """What went wrong, here or elsewhere, with its traceback; empty: nothing."""
     core: Core | None = None
     """What it works on, once it has met the others."""
+    again = False
+    """Whether the job needs another process in the place of this one."""
 
     def __init__(
         self,
@@ -77,8 +104,11 @@ class Worker:
         job: WorkerJob | None = None,
         policy: Policy | None = None,
         host_clock_ns: Callable[[], int] = time.monotonic_ns,
+        supervised: Supervised = UNSUPERVISED,
     ) -> None:
         self._settings = settings
+        self._supervised = supervised
+        self._attempt = 0
         self._job = job
         self._rank = rank
         self._executor = executor
@@ -90,7 +120,11 @@ class Worker:
         self._refusals = refusals = Refusals()
         self._sockets = Sockets(self._doorbell, self._on_frame)
         self._control = SharedConnection.connect(
-            TcpConfig(worker_id=rank, secret=settings.secret),
+            TcpConfig(
+                worker_id=rank,
+                secret=settings.secret,
+                dial_ms=_REDIAL_MS if supervised.life else TcpConfig.dial_ms,
+            ),
             settings.coordinator,
             settings.workers,
             refusals,
@@ -108,7 +142,7 @@ class Worker:
         self._peers: Peers | None = None  # all that take part, when all are there
         self._seats: tuple[int, ...] = ()
         self._ways: dict[int, str] | None = None
-        self._met = self._may_open = False
+        self._met = self._may_open = self._opened = False
         self._binding: Binding | None = None
         self._running = False
         self._stopped = False
@@ -132,13 +166,17 @@ class Worker:
         """
         try:
             with collected_rarely():
-                self._join()
+                self._arrive()
                 while not self._stopped:
-                    yield
-                    assert self.core is not None
-                    self._turn(self.core)
+                    self._gather()
+                    while self._running and not self._stopped:
+                        yield
+                        assert self.core is not None
+                        self._try_turn(self.core)
         except CoordinatorLostError as error:
             self.error = f"worker {self._rank} has lost the coordinator: {error}"
+            # It may be the way to it that is gone; who does not find it anew was right to go.
+            self.again = self._settings.recover and self._welcome is not None
         except BaseException as error:
             self._fail(error)
         finally:
@@ -148,20 +186,37 @@ class Worker:
         """From the next turn on, do another job with the same peers; what was under way is lost."""
         self.core = self._meeting.build(job, self._seats)
 
-    def _join(self) -> None:
+    def _arrive(self) -> None:
+        """Be let in, and say so."""
         entered = self._enter()
         if entered is None:
             return
         host, listener = entered
         hello = Hello(
-            self._rank, os.getpid(), host, self._executor, self._ring.address, listener.address
+            self._rank,
+            os.getpid(),
+            host,
+            self._executor,
+            self._ring.address,
+            listener.address,
+            launch=self._settings.launch,
+            supervisor=self._supervised.by,
+            life=self._supervised.life,
         )
         self._reporting.tell(hello)
+        self._supervised.on_hello()
+
+    def _gather(self) -> None:
+        """Wait until all workers of an attempt are there, meet them, and be ready to run."""
+        self._let_go()
         while not self._running and not self._stopped:
             self._reporting.ask_time()
             self._await()
             if self._peers is not None and self._clock.settled:
-                self._meet(self._peers)
+                try:
+                    self._meet(self._peers)
+                except ConnectionError as error:
+                    self._suspect(error)
 
     def _enter(self) -> tuple[str, TcpListener] | None:
         """Be let in, and let others in: the address by which both find us. None if it is over."""
@@ -206,26 +261,82 @@ class Worker:
         """
         if self._ways is None:
             self._seats = peers.seats
-            self._clock_ns = self._clock.clock_ns
-            self._meeting.go_by(self._clock.clock_ns, self._clock.wall_ns)
+            if self._clock_ns is not self._clock.clock_ns:
+                self._clock_ns = self._clock.clock_ns
+                self._meeting.go_by(self._clock.clock_ns, self._clock.wall_ns)
             self._ways = self._meeting.meet(peers.hellos)
         if not self._met and self._meeting.reached_all():
             self._met = True
-            self._reporting.tell(Met(self._rank))
-        if self._may_open and self.core is None:
-            self._open(self._seats, self._ways)
+            self._reporting.tell(Met(self._rank, self._attempt))
+        if self._may_open and not self._opened:
+            self._open(peers, self._ways)
 
-    def _open(self, seats: tuple[int, ...], ways: dict[int, str]) -> None:
-        """Build the core, and take our seat."""
-        self.core = self._meeting.build(self._job, seats)
+    def _open(self, peers: Peers, ways: dict[int, str]) -> None:
+        """Have the core where the attempt begins, and take our seat."""
+        # All have heard of this attempt, and nobody runs yet: what is in the ring is old.
+        while peers.attempt and self._reader.drain(self._meeting.accept, _DRAIN_MESSAGES):
+            pass
+        self._go_back(peers)
         # Threads that operators have started by now stay free.
         cores = self._settings.cores
-        core = cores[seats.index(self._rank)] if cores else None
-        if core is not None:
+        core = cores[peers.seats.index(self._rank)] if cores else None
+        if core is not None and self._binding is None:
             self._binding = Binding(core)
             settle(self._ring, core)
         gc.freeze()  # what operators have loaded stays, too
-        self._reporting.tell(Ready(self._rank, ways))
+        self._opened = True
+        self._reporting.tell(Ready(self._rank, ways, self._attempt))
+
+    # ---- from one attempt to the next ----
+
+    def _go_back(self, peers: Peers) -> None:
+        """Have a core whose state is that of `peers.epoch`, the one of `peers.manifest`.
+
+        Called when nothing of another attempt can reach it any more, and nothing of this one yet.
+        So far there is only one epoch to go back to: 0, where a new core is.
+        """
+        self.core = self._meeting.build(self._job, peers.seats)
+        if self._settings.job:
+            self._job = None  # what was used is not what a new core may begin with
+
+    def _halt(self, attempt: int) -> None:
+        """Run no more: somebody was lost, and the next attempt begins when all are there again."""
+        self._attempt = attempt
+        self._running = False
+        self._peers = self._ways = None
+        self._met = self._may_open = self._opened = self._reported_end = False
+        self._meeting.begin(attempt)
+        self._reporting.begin(attempt)
+
+    def _let_go(self) -> None:
+        """Close the core of an attempt that is over, while we have to wait anyway."""
+        if self.core is None:
+            return
+        try:
+            self.core.close()
+        except Exception:
+            traceback.print_exc()  # it is not what went wrong
+        self.core = None
+        gc.unfreeze()
+        gc.collect()
+
+    def _try_turn(self, core: Core) -> None:
+        try:
+            self._turn(core)
+        except CoordinatorLostError:
+            raise
+        except ConnectionError as error:
+            self._suspect(error)
+
+    def _suspect(self, error: ConnectionError) -> None:
+        """Another worker cannot be reached: wait to hear what became of it, if the job goes on."""
+        lost = self._meeting.lost(error) if self._settings.recover else None
+        if lost is None or isinstance(error, CoordinatorLostError):
+            raise error
+        self._reporting.suspects(self._rank, *lost)
+        attempt = self._attempt
+        while self._attempt == attempt and not self._stopped:
+            self._await()
 
     # ---- one turn ----
 
@@ -244,6 +355,8 @@ class Worker:
         every_ns = _LOOK_AT_OTHERS_NS if self._sockets.connected else _LOOK_AROUND_NS
         if here_ns - self._sockets.looked_ns > every_ns:
             self._sockets.look()
+            if self._stopped or not self._running:
+                return
         self._worked |= busy
         if not busy or (self._waiting.policy.naps and not core.backlog):
             self._rest(core, busy, here_ns)
@@ -275,7 +388,8 @@ class Worker:
         elif connection.peer_id is None or connection.peer_id > self._settings.workers:
             connection.refuse("not_a_worker", f"a guest sent a message of kind {frame.kind}")
         elif self.core is not None:
-            self._meeting.accept(connection.peer_id, frame.kind, frame.payload)
+            marked = mark_of(connection.peer_id, frame.target)
+            self._meeting.accept(marked, frame.kind, frame.payload)
 
     def _feed(self, connection: TcpConnection, frame: Frame) -> None:
         """Something from outside the topology, for a source of ours."""
@@ -297,7 +411,11 @@ class Worker:
             case Welcome():
                 self._welcome = message
             case Peers():
+                if message.attempt != self._attempt:  # we have just come
+                    self._halt(message.attempt)
                 self._peers = message
+            case RollBack():
+                self._halt(message.attempt)
             case Open():
                 self._may_open = True
             case ClockTold():
@@ -324,10 +442,14 @@ class Worker:
         else:
             self.error = self._reporting.failed(self._rank, error)
         deadline_ns = self._clock_ns() + (_LAST_WORDS_NS if lost is None else _FINDING_NS)
+        attempt = self._attempt
         with suppress(CoordinatorLostError):
             # What failed here may only follow from what failed elsewhere; the answer tells.
             while not self._stopped and self._clock_ns() < deadline_ns:
                 self._await(0.01)
+                if self._attempt != attempt:  # the job goes on
+                    break
+        self.again = self._settings.recover and not self._stopped
 
     def _close(self) -> None:
         self._reporting.close()

@@ -96,15 +96,19 @@ def check_barrier(cluster: Cluster, what: str) -> None:
 
 
 def work(settings: Settings) -> str:
-    """One task: run the worker of this rank."""
+    """One task: run the worker of this rank, by a supervisor if the job is to survive its loss."""
     from pyspark import TaskContext
 
     from tailrace.control.worker import Worker
+    from tailrace.spark.supervisor import Supervisor
 
     task = TaskContext.get()
     assert task is not None
     rank: int = task.partitionId()
-    Worker(settings, rank, executor()).run()
+    if settings.recover:
+        Supervisor(settings, rank, executor()).run()
+    else:
+        Worker(settings, rank, executor()).run()
     return str(rank)
 
 

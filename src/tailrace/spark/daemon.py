@@ -24,6 +24,7 @@ _PRELOADED = (
     "pyspark.worker",
     "tailrace.control.worker",
     "tailrace.spark.launch",
+    "tailrace.spark.supervisor",
 )
 _VERSION = "pyspark/version.py"
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from pyspark import cloudpickle
 
+from tailrace.control.budget import STANDARD, Budget
 from tailrace.control.coordinator import Coordinator
 from tailrace.control.progress.summary import Summary, summarise
 from tailrace.control.progress.traffic import TrafficTable, traffic_of
@@ -73,6 +74,8 @@ class Job:
         wire: Wire = OPEN,
         *,
         replaced: bool = False,
+        recover: bool = False,
+        budget: Budget = STANDARD,
     ) -> None:
         self.id = str(uuid.uuid4())
         self.name = wiring.graph.name
@@ -96,6 +99,8 @@ class Job:
             on_reports=self._note_progress,
             tls=wire.tls,
             ports=wire.ports,
+            recover=recover,
+            budget=budget,
         )
         self._feeds = [
             Feed(name, source, f"{self.id}-{number}", self._coordinator, wiring, placement)
@@ -105,7 +110,7 @@ class Job:
 
     @property
     def status(self) -> str:
-        """One of "starting", "running", "draining", "stopped", "failed"."""
+        """One of "starting", "running", "recovering", "draining", "stopped", "failed"."""
         return self._coordinator.roster.phase
 
     @property
@@ -139,11 +144,20 @@ class Job:
 
     @property
     def workers(self) -> list[dict[str, Any]]:
-        """Where each worker runs: rank, pid, host, and how it reaches the others."""
+        """Where each worker runs: rank, pid, host, and how it reaches the others.
+
+        Also the pid of the process that starts another one when it is lost; 0: none does.
+        """
         roster = self._coordinator.roster
         return [
-            {"rank": rank, "pid": hello.pid, "host": hello.host, "ways": roster.ways.get(rank, {})}
-            for rank, hello in sorted(roster.hellos.items())
+            {
+                "rank": rank,
+                "pid": hello.pid,
+                "supervisor": hello.supervisor,
+                "host": hello.host,
+                "ways": roster.ways.get(rank, {}),
+            }
+            for rank, hello in sorted(roster.hellos.copy().items())
         ]
 
     def traffic(self) -> TrafficTable:
@@ -253,8 +267,13 @@ def start(
     waiting: str = Settings.waiting,
     tls: bool | None = None,
     ports: Ports | None = None,
+    recover: bool = False,
+    budget: Budget = STANDARD,
 ) -> Job:
-    """Start a graph on Spark; see `Topology.start`."""
+    """Start a graph on Spark; see `Topology.start`.
+
+    With `recover` it goes on without workers that are lost, within the budget of restarts.
+    """
     policy_of(waiting)
     if node not in NODES:
         raise ValueError(f"node is {node!r}; it must be one of {NODES}")
@@ -306,6 +325,8 @@ def start(
         made,
         secured,
         replaced=cluster.scales,
+        recover=recover,
+        budget=budget,
     )
     shipped = cloudpickle.dumps((with_job(graph, job.id), placement, limits))
     coordinator = job._coordinator
@@ -320,6 +341,7 @@ def start(
         waiting=waiting,
         cores=plan.core_of if plan else (),
         ports=secured.ports,
+        recover=recover,
     )
     try:
         run_workers(cluster, settings, job.id, graph.name, coordinator, job._over.set)

@@ -7,6 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from tailrace.connectors.memory import Collect
@@ -42,18 +43,36 @@ def run_workers(
     Spark places and starts them; they find each other through the coordinator. If Spark gives up,
     the coordinator hears of it, and when the coordinator is done the tasks end by themselves. After
     a failure, or when some are still to start, they are cancelled, or Spark would try them again.
+    Where the job recovers, and Spark has ended all tasks because it has lost one, they are
+    submitted anew, as a launch of another number, as long as the coordinator lets us.
     `on_end` is called when Spark's job is over, or does not end in spite of that. Workers that
     Spark does not start soon are warned of, once.
     """
 
-    def submit() -> None:
-        try:
-            cluster.name(group, f"tailrace: {description}")
-            cluster.ask(settings.workers, partial(work, settings))
-            coordinator.fail("the workers ended before the job did")
-        except Exception as error:
-            coordinator.fail(f"Spark ended the workers: {gist(error)}", str(error))
+    launch = 0
 
+    def current() -> str:
+        return f"{group}-{launch}" if launch else group
+
+    def submit() -> None:
+        nonlocal launch
+        while True:
+            try:
+                cluster.name(current(), f"tailrace: {description}")
+                cluster.ask(settings.workers, partial(work, replace(settings, launch=launch)))
+                following = coordinator.relaunch("the workers ended before the job did")
+            except Exception as error:
+                following = coordinator.relaunch(
+                    f"Spark ended the workers: {gist(error)}", str(error)
+                )
+            if following is None or cluster.stopped:
+                return
+            launch = following
+            while (wait_s := roster.recovery.resume_s - time.monotonic()) > 0:
+                if coordinator.join(min(wait_s, _AGAIN_S)):
+                    return
+
+    roster = coordinator.roster
     tasks = threading.Thread(target=submit, name="tailrace-spark-job", daemon=True)
     tasks.start()
 
@@ -61,7 +80,7 @@ def run_workers(
         # What is not yet submitted cannot be cancelled; in a Spark that has been stopped it may
         # stay so for ever.
         while tasks.is_alive() and not cluster.stopped:
-            cluster.cancel(group)
+            cluster.cancel(current())
             tasks.join(_AGAIN_S)
 
     def has_stopped() -> None:
@@ -75,7 +94,10 @@ def run_workers(
             _gather(cluster, settings.workers, description, coordinator, has_stopped)
             while not coordinator.join(_LOOK_S):
                 has_stopped()
-            roster = coordinator.roster
+                if roster.abandoned:  # then Spark's job ends, and another is submitted
+                    cluster.forget(sorted(roster.silent))
+                    roster.silent.clear()
+                    cluster.cancel(current())
             cluster.forget(sorted(roster.silent))
             if roster.phase != FAILED and len(roster.hellos) == settings.workers:
                 tasks.join(_GRACE_S)

@@ -3,6 +3,9 @@
 All that a round has for a worker goes to it as one jumbo, encoded once. One that is too large for a
 message of the ring or the connection goes in pieces, so a record may be of any size. How much of
 what was sent has been taken is said in credits, which overtake jumbos that wait for room.
+
+Every message has a mark: who sent it, and in which attempt, of which there is a new one whenever
+the workers begin anew. What was under way from the attempt before is dropped where it arrives.
 """
 
 from __future__ import annotations
@@ -25,8 +28,26 @@ KIND_CREDIT = 15
 _CREDIT = struct.Struct("<IQ")
 _PIECE_BYTES = 1 << 20
 
+_RANK_BITS = 16
+_RANK_MASK = (1 << _RANK_BITS) - 1
+MOST_WORKERS = 1 << _RANK_BITS
+
 Parcel = tuple[int, list[Any]]
 """A gate, and the items for it."""
+
+
+def mark(rank: int, attempt: int) -> int:
+    """What stands on a message of that worker, in 32 bits; attempts come round after 65,536.
+
+    >>> hex(mark(3, 1)), mark(3, 0), mark(3, 65_536)
+    ('0x10003', 3, 3)
+    """
+    return (attempt & 0xFFFF) << _RANK_BITS | rank
+
+
+def mark_of(rank: int, marked: int) -> int:
+    """A mark with the attempt of another one: of who is known to be of that rank."""
+    return marked & ~_RANK_MASK | rank
 
 
 class JumboCodec:
@@ -74,10 +95,24 @@ class Peer:
     most_bytes: int
     """The largest message."""
 
-    def __init__(self, codec: JumboCodec) -> None:
+    def __init__(self, codec: JumboCodec, rank: int) -> None:
+        """`rank` is our own, by which the receiver knows us."""
         self._codec = codec
+        self._rank = rank
+        self._mark = mark(rank, 0)
         self._unsent: deque[tuple[int, list[Buffer]]] = deque()
         self._credits: dict[int, int] = {}
+
+    def begin(self, attempt: int) -> None:
+        """All that is sent from now on is of that attempt; what waits to be sent is dropped."""
+        self._mark = mark(self._rank, attempt)
+        self._unsent.clear()
+        self._credits.clear()
+
+    @property
+    def lost(self) -> bool:
+        """Whether it is known that nothing reaches that worker any more."""
+        return False
 
     def send(self, parcels: list[Parcel]) -> int:
         """Send a jumbo and return its size; 0, and nothing is taken, while an earlier one waits.
@@ -134,16 +169,15 @@ class RingPeer(Peer):
     """A worker of this node: one copy, into its ring."""
 
     def __init__(self, ring: Ring, writer: Writer, rank: int, codec: JumboCodec) -> None:
-        """`rank` is our own, by which the receiver knows us."""
-        super().__init__(codec)
+        """See `Peer`."""
+        super().__init__(codec, rank)
         self._writer = writer
-        self._rank = rank
         self.most_bytes = ring.max_message_bytes
 
     def _write(self, kind: int, buffers: list[Buffer]) -> bool:
         if len(buffers) == 1:
-            return self._writer.send(buffers[0], self._rank, kind, wait=False)
-        return self._writer.send_parts([*buffers], self._rank, kind, wait=False)
+            return self._writer.send(buffers[0], self._mark, kind, wait=False)
+        return self._writer.send_parts([*buffers], self._mark, kind, wait=False)
 
     def close(self) -> None:
         """End sending."""
@@ -155,14 +189,18 @@ class TcpPeer(Peer):
     """A worker elsewhere."""
 
     def __init__(self, connection: TcpConnection, rank: int, codec: JumboCodec) -> None:
-        """`rank` is our own, by which the receiver knows us."""
-        super().__init__(codec)
+        """See `Peer`."""
+        super().__init__(codec, rank)
         self.connection = connection
-        self._rank = rank
         self.most_bytes = _PIECE_BYTES
 
     def _write(self, kind: int, buffers: list[Buffer]) -> bool:
-        return self.connection.send(self._rank, kind, buffers)
+        return self.connection.send(self._mark, kind, buffers)
+
+    @property
+    def lost(self) -> bool:
+        """Whether the connection has ended."""
+        return self.connection.closed
 
     def flush(self) -> None:
         """Also have the system write what is queued."""
@@ -201,7 +239,10 @@ def _pieces(buffers: list[Buffer], most_bytes: int) -> list[tuple[int, list[Buff
 
 
 class Arrivals:
-    """What comes from peers, whole: pieces are put together, credits and parcels told apart."""
+    """What comes from peers, whole: pieces are put together, credits and parcels told apart.
+
+    What is of another attempt than the present one counts for nothing.
+    """
 
     def __init__(
         self,
@@ -214,9 +255,21 @@ class Arrivals:
         self._deliver = deliver
         self._credit = credit
         self._pieces: dict[int, bytearray] = {}
+        self._attempt = 0
+        self.dropped = 0
+        """Messages of other attempts that have come."""
 
-    def accept(self, sender: int, kind: int, payload: bytes | memoryview) -> None:
-        """Take a message of a worker. Raises CodecError."""
+    def begin(self, attempt: int) -> None:
+        """Only what is of that attempt counts from now on."""
+        self._attempt = mark(0, attempt)
+        self._pieces.clear()
+
+    def accept(self, marked: int, kind: int, payload: bytes | memoryview) -> None:
+        """Take a message with that mark of its sender. Raises CodecError."""
+        sender = marked & _RANK_MASK
+        if marked - sender != self._attempt:
+            self.dropped += 1
+            return
         if kind == KIND_CREDIT:
             for gate, taken in _CREDIT.iter_unpack(payload):
                 self._credit(sender, gate, taken)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import nan
 
+from tailrace.control.budget import Event
 from tailrace.control.protocol import Progress
 from tailrace.control.roster import Roster
 from tailrace.graph.wiring import Wiring
@@ -96,6 +97,10 @@ class Summary:
     """By rank, those that have told something."""
     refusals: dict[str, int] = field(default_factory=dict)
     """Connections that the job's workers and its coordinator have refused, by reason."""
+    restarts: int = 0
+    """How often the job has gone back to its last epoch, because something was lost or failed."""
+    events: tuple[Event, ...] = ()
+    """What that was, when, and how long it took to run again; the last hundred, oldest first."""
 
     @property
     def cpu_s(self) -> dict[int, float]:
@@ -186,6 +191,8 @@ def summarise(roster: Roster, wiring: Wiring, now_ns: int | None = None) -> Summ
         throttled=tuple(sorted(set().union(*(report.throttled for report in reports)))),
         workers={report.rank: _worker(report, now_ns) for report in reports},
         refusals=_added([roster.refusals, *(report.refusals for report in reports)]),
+        restarts=roster.recovery.restarts.total,
+        events=roster.recovery.restarts.events,
     )
 
 

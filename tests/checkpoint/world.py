@@ -13,14 +13,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import tailrace as tr
+from tailrace.checkpoint.committing import Finished, next_manifest
 from tailrace.checkpoint.epochs import Act, Begin, Commit, Epochs, Write
 from tailrace.checkpoint.errors import CheckpointError, MissingError
 from tailrace.checkpoint.folder import Folder
-from tailrace.checkpoint.manifest import Manifest, OperatorNote, chained, data_name
+from tailrace.checkpoint.manifest import Manifest, data_name
 from tailrace.checkpoint.parts import write_part
 from tailrace.checkpoint.restoring import Restoring
-from tailrace.checkpoint.sections import Section
 from tailrace.checkpoint.store import Store
+from tailrace.control.protocol import Snapshotted
 from tailrace.graph.wiring import wire
 from tailrace.runtime.core import Core, Item
 from tailrace.runtime.deployment import deploy
@@ -171,6 +172,7 @@ class World:
         self.to_workers: list[list[Any]] = [[] for _ in range(workers)]
         self.to_coordinator: list[tuple[int, Any]] = []
         self.writing: Write | None = None
+        self.finished: Finished = frozenset()
         self.cores: list[Core] = [self.fresh(rank) for rank in range(workers)]
         self.drained: set[int] = set()
         self.ended: set[int] = set()
@@ -215,10 +217,9 @@ class World:
                 continue
             cuts = core.cuts
             assert cuts is not None
-            if cuts.epoch == self.manifest.epoch and cuts.uncommitted:
-                cuts.committed(cuts.epoch)
             core.retire()
-            self.cores[other] = self.fresh(other, before=core)
+            known = cuts.can_go_back_to(self.manifest.epoch)
+            self.cores[other] = self.fresh(other, before=core if known else None)
         self.epochs.go(self.clock() / 1e9)
 
     def obey(self, rank: int) -> None:
@@ -253,8 +254,9 @@ class World:
             except CheckpointError:
                 self.kill(rank)  # a worker that cannot write fails
                 return True
-            finished = [piece.operator for piece in part.pieces if piece.finished]
-            told = (part.epoch, sections, part.handles, finished, part.ended)
+            finished = tuple((one.operator, one.index) for one in part.pieces if one.finished)
+            handles = tuple(part.handles)
+            told = Snapshotted(rank, part.epoch, sections, handles, finished, part.ended)
             self.to_coordinator.append((rank, told))
         if core.ended and rank not in self.drained:
             self.drained.add(rank)
@@ -271,7 +273,7 @@ class World:
             if told is None:
                 self.epochs.drained(rank)
             else:
-                acts += self.epochs.cut(rank, told[0], told, ended=told[4])
+                acts += self.epochs.cut(rank, told.epoch, told, ended=told.ended)
         acts += self.epochs.tick(self.clock() / 1e9)
         if self.writing is not None and self.chance.random() < 0.5:
             acts += self.write_manifest()
@@ -289,38 +291,15 @@ class World:
         if not anyway:
             self.epochs.abandon()
             return []
-        sections: list[Section] = []
-        handles: list[tuple[str, bytes]] = []
-        ended: dict[str, int] = {}
-        for _, own, prepared, finished, _ in write.parts:
-            sections += own
-            handles += prepared
-            for name in finished:
-                ended[name] = ended.get(name, 0) + 1
-        known = self.manifest.operators
-        operators = {}
-        for one in self.deployment.graph.operators:
-            before = known.get(one.name)
-            over = ended.get(one.name, 0) == one.parallelism or bool(before and before.finished)
-            operators[one.name] = OperatorNote(type(one.logic).__name__, one.parallelism, 0, over)
-        manifest = Manifest(
-            write.epoch,
-            0,
-            self.attempt,
-            "job",
-            self.manifest.name,
-            0,
-            finished=write.ended,
-            operators=operators,
-            sections=chained(self.manifest, sections),
-            handles=tuple(handles),
+        manifest, finished = next_manifest(
+            self.manifest, self.finished, write, self.deployment.graph, {}, attempt=self.attempt
         )
         try:
             self.store.commit(manifest)
         except CheckpointError:
             self.writing = write  # it is tried again
             return []
-        self.manifest = manifest
+        self.manifest, self.finished = manifest, finished
         if self.chance.random() < 0.5:
             self.store.sweep(2)
         return self.epochs.written(write.epoch)

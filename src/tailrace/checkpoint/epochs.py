@@ -109,6 +109,12 @@ class Epochs:
         if self.running:
             self._ended.add(rank)
 
+    @property
+    def due_s(self) -> float | None:
+        """When an epoch begins by itself; None: not before something else happens."""
+        waits = self.running and not self.over and self.stage is Stage.COMMITTED
+        return self._due_s if waits else None
+
     def tick(self, now_s: float) -> list[Act]:
         """Time passes."""
         all_ended = len(self._ended) == self.workers

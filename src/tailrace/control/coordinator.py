@@ -13,8 +13,11 @@ import select
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
+from tailrace.checkpoint.committing import Committer, Written
+from tailrace.checkpoint.epochs import Epochs
 from tailrace.control.budget import STANDARD, Budget
 from tailrace.control.clocks import AskClock, Reference
 from tailrace.control.protocol import KIND, SILENCE_S, Message, Welcome, pack, unpack
@@ -26,6 +29,19 @@ from tailrace.transport.tcp import Refusals, TcpConfig, TcpConnection
 _LOG = logging.getLogger(__name__)
 _NOTE_S = 0.5
 _LOOK_S = 0.2
+
+
+@dataclass(frozen=True)
+class LastCheckpoint:
+    """An epoch that counts."""
+
+    epoch: int
+    at_s: float
+    """When it was committed, by the wall clock."""
+    took_ms: float
+    """From its beginning on."""
+    new_bytes: int
+    """Written for it."""
 
 
 class Coordinator:
@@ -59,6 +75,9 @@ class Coordinator:
         self._welcome = Welcome(new_secret(identity), identity if tls else None)
         self.roster = Roster(workers, wanted, node, replaced, recover=recover, budget=budget)
         self._told_events = 0
+        self._committer: Committer | None = None
+        self.last_checkpoint: LastCheckpoint | None = None
+        """The newest epoch that counts, if one was made."""
         self._on_over = on_over
         self._on_reports = on_reports
         self._noted_reports = 0
@@ -92,6 +111,18 @@ class Coordinator:
     def stop(self, drain: bool) -> None:
         """Ask the workers to end."""
         self._ask(lambda: self.roster.stop(drain))
+
+    def checkpoint(self, committer: Committer, epochs: Epochs, kept_in: str) -> None:
+        """Make checkpoints; to be called before there are workers."""
+        self._committer = committer
+        self.roster.epochs = epochs
+        self.roster.epoch = committer.manifest.epoch
+        if committer.manifest.epoch:
+            self.roster.manifest, self.roster.kept_in = committer.manifest.file, kept_in
+
+    def ask_epoch(self) -> None:
+        """Begin an epoch as soon as possible."""
+        self._ask(self.roster.ask_epoch)
 
     def fail(self, reason: str, traceback: str = "") -> None:
         """Something outside of the workers went wrong."""
@@ -227,10 +258,30 @@ class Coordinator:
             orders = decide()
         if orders:
             self._carry_out(orders)
+        if self.roster.writes:
+            self._write_manifests()
         if self.roster.phase != STARTING:
             self.started.set()
         if self.roster.recover:
             self._tell_events()
+
+    def _write_manifests(self) -> None:
+        assert self._committer is not None
+        with self._lock:
+            writes, self.roster.writes = self.roster.writes, []
+        for write in writes:
+            self._committer.write(write, self.roster.attempt, self._on_written, self.fail)
+
+    def _on_written(self, written: Written) -> None:
+        """In the committer's thread."""
+        manifest = written.manifest
+        begun_s = self.roster.epochs.begun_s if self.roster.epochs is not None else 0.0
+        took_ms = (time.monotonic() - begun_s) * 1e3
+        self.last_checkpoint = LastCheckpoint(
+            manifest.epoch, manifest.created_s, took_ms, written.new_bytes
+        )
+        kept_in = self._committer.url if self._committer is not None else ""
+        self._ask(lambda: self.roster.written(manifest.epoch, manifest.file, kept_in))
 
     def _tell_events(self) -> None:
         """Log what went wrong, as soon as it is known."""

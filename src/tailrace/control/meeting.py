@@ -12,10 +12,11 @@ from contextlib import suppress
 from typing import Any
 
 from tailrace.control.progress.sizes import size_of
-from tailrace.control.protocol import Hello, Settings
+from tailrace.control.checkpointing import restoring
+from tailrace.control.protocol import Hello, Peers, Settings
 from tailrace.control.sockets import Sockets
 from tailrace.graph.model import Graph
-from tailrace.runtime.core import Core, Limits
+from tailrace.runtime.core import Core, Limits, nothing_kept
 from tailrace.runtime.deployment import NOWHERE, deploy
 from tailrace.transport.peer import Arrivals, JumboCodec, Parcel, Peer, RingPeer, TcpPeer
 from tailrace.transport.ring import Doorbell, Ring, RingError
@@ -146,17 +147,37 @@ class Meeting:
                 del self._unproven[rank]
         return not self._unproven
 
-    def build(self, job: WorkerJob | None, seats: tuple[int, ...]) -> Core:
-        """A core for what is ours of a job, or of the one of the settings."""
+    def build(
+        self,
+        job: WorkerJob | None,
+        seats: tuple[int, ...],
+        peers: Peers | None = None,
+        before: Core | None = None,
+    ) -> Core:
+        """A core for what is ours of a job, or of the one of the settings.
+
+        It goes on from the epoch that `peers` names: where a core was `before`, if that knows the
+        way back there, else from what is kept of it.
+        """
         graph, placement, limits = job or pickle.loads(self._settings.job)
+        deployment = deploy(
+            graph, [place if place == NOWHERE else seats[place] for place in placement]
+        )
+        kept = None if peers is None else restoring(peers, deployment)
+        if before is not None and peers is not None:
+            assert before.cuts is not None
+            before = before if before.cuts.can_go_back_to(peers.epoch) else None
         self._core = Core(
             self._rank,
-            deploy(graph, [place if place == NOWHERE else seats[place] for place in placement]),
+            deployment,
             self._clock_ns,
             self,
             self._doorbell.ring,
             limits,
             self._wall_ns,
+            epoch=peers.epoch if peers is not None and self._settings.checkpoint else None,
+            going_on=nothing_kept if kept is None else kept.going_on,
+            before=before,
         )
         return self._core
 

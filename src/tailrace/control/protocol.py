@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from tailrace._version import __version__
+from tailrace.checkpoint.sections import Section
 from tailrace.control.clocks import AskClock, ClockTold
 from tailrace.runtime.counting import LaneCounts, SentBy, WaitCounts, columns
 from tailrace.runtime.guard import Counts
@@ -57,6 +58,10 @@ class Settings:
     """How workers wait: see `tailrace.control.waiting`."""
     ports: tuple[int, int] | None = None
     """The first and the last port that workers may listen at; without, any."""
+    checkpoint: str = ""
+    """The folder of its checkpoints, if it makes any."""
+    generation: int = 0
+    """Of the lease on that folder."""
     recover: bool = False
     """Whether the job goes on without a worker that is lost: a new process takes its place."""
     launch: int = 0
@@ -103,7 +108,7 @@ class Peers:
     """All workers are there, in the order of their ranks. `seats` has the rank of each place.
 
     They meet whom they have not met yet, and begin with the state of the `epoch`, which is in the
-    `manifest` of that name; epoch 0 is the empty beginning, and has none.
+    `manifest` of that name in the folder `kept_in`; epoch 0 is the empty beginning, and has none.
     """
 
     hellos: tuple[Hello, ...]
@@ -111,6 +116,7 @@ class Peers:
     attempt: int = 0
     epoch: int = 0
     manifest: str = ""
+    kept_in: str = ""
 
 
 @dataclass(frozen=True)
@@ -118,6 +124,46 @@ class RollBack:
     """Somebody was lost: stop at once, and wait for the `Peers` of this attempt."""
 
     attempt: int
+
+
+@dataclass(frozen=True)
+class BeginEpoch:
+    """Cut the sources: an epoch ends here. Behind the `last` one they give nothing any more."""
+
+    epoch: int
+    last: bool = False
+
+
+@dataclass(frozen=True)
+class Snapshotted:
+    """What a worker adds to an epoch is safe: where it lies, and what its sinks have prepared."""
+
+    rank: int
+    epoch: int
+    sections: tuple[Section, ...]
+    handles: tuple[tuple[str, bytes], ...]
+    """Sinks, and pickled handles."""
+    finished: tuple[tuple[str, int], ...]
+    """Copies of operators, by index, whose input had ended."""
+    ended: bool
+    """Whether everything here had."""
+    attempt: int = 0
+
+
+@dataclass(frozen=True)
+class Committed:
+    """An epoch counts: let it be seen. After the `last` one, end."""
+
+    epoch: int
+    last: bool = False
+
+
+@dataclass(frozen=True)
+class Drained:
+    """All instances of a worker have ended; it waits for an epoch that says so."""
+
+    rank: int
+    attempt: int = 0
 
 
 @dataclass(frozen=True)
@@ -252,6 +298,10 @@ Message = (
     | Hello
     | Peers
     | RollBack
+    | BeginEpoch
+    | Snapshotted
+    | Committed
+    | Drained
     | Met
     | Open
     | Ready

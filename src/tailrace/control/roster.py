@@ -13,10 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from tailrace.checkpoint.epochs import Act, Begin, Commit, Epochs, Write
 from tailrace.control.budget import SAME_RECORD, STANDARD, Budget
 from tailrace.control.protocol import (
     SILENCE_S,
     VERSION,
+    BeginEpoch,
+    Committed,
+    Drained,
     Failed,
     Go,
     Hello,
@@ -27,6 +31,7 @@ from tailrace.control.protocol import (
     Progress,
     Ready,
     RollBack,
+    Snapshotted,
     Stop,
     Suspects,
 )
@@ -82,7 +87,13 @@ class Roster:
     epoch: int = 0
     """The last that was committed, which is what a job goes back to,"""
     manifest: str = ""
-    """and the name of its manifest; none for the empty beginning."""
+    """the name of its manifest (none for the empty beginning)"""
+    kept_in: str = ""
+    """and the folder where that is."""
+    epochs: Epochs | None = None
+    """When checkpoints are made, if they are."""
+    writes: list[Write] = field(default_factory=list)
+    """Manifests to be written by whoever can: see `written`."""
     phase: str = STARTING
     reason: str = ""
     traceback: str = ""
@@ -169,9 +180,44 @@ class Roster:
                         " Can their hosts reach each other?"
                     )
                     self.doubt = self.now_s + _FINDING_S, text
+            case Snapshotted() if self.epochs is not None:
+                return self._act(
+                    self.epochs.cut(message.rank, message.epoch, message, ended=message.ended)
+                )
+            case Drained() if self.epochs is not None:
+                self.epochs.drained(message.rank)
+                return self._act(self.epochs.tick(self.now_s))
             case Failed():
                 return self._failed(message, number)
         return []
+
+    def _act(self, acts: list[Act]) -> list[Order]:
+        """What the epochs want done, as orders; but for manifests, which others write."""
+        orders: list[Order] = []
+        for act in acts:
+            match act:
+                case Write():
+                    self.writes.append(act)
+                case Begin():
+                    told: Message = BeginEpoch(act.epoch, act.last)
+                    orders += [(rank, told) for rank in range(self.workers)]
+                case Commit():
+                    told = Committed(act.epoch, act.last)
+                    orders += [(rank, told) for rank in range(self.workers)]
+        return orders
+
+    def written(self, epoch: int, manifest: str, kept_in: str) -> list[Order]:
+        """The manifest of an epoch is there."""
+        assert self.epochs is not None
+        self.epoch, self.manifest, self.kept_in = epoch, manifest, kept_in
+        orders = self._act(self.epochs.written(epoch))
+        return orders if self.recovery.introduced else [*orders, *self._introduce()]
+
+    def ask_epoch(self) -> list[Order]:
+        """Somebody wants an epoch as soon as possible."""
+        assert self.epochs is not None
+        self.epochs.ask()
+        return self._act(self.epochs.tick(self.now_s))
 
     def _stranger(self, number: int) -> int:
         """Whom a rank without a hello is taken for: nobody, where workers come and go."""
@@ -186,10 +232,13 @@ class Roster:
         """Everybody is ready."""
         self.phase = RUNNING
         self.recovery.running(self.now_s)
+        if self.epochs is not None:
+            self.epochs.go(self.now_s)
         orders: list[Order] = [(ALL, Go())]
         if self.recovery.drains:
             self.phase = DRAINING
-            orders.append((ALL, Stop(drain=True)))
+            if self.epochs is None:  # which would know that they are to end
+                orders.append((ALL, Stop(drain=True)))
         return orders
 
     def _failed(self, message: Failed, number: int) -> list[Order]:
@@ -247,6 +296,8 @@ class Roster:
             return []
         if self.now_s < recovery.resume_s or self.leaving:
             return []
+        if self.epochs is not None and not self.epochs.settled:
+            return []  # nobody knows yet which epoch to go back to
         hellos = tuple(self.hellos[rank] for rank in range(self.workers))
         try:
             if self.wanted:
@@ -256,7 +307,9 @@ class Roster:
         except SeatingError as error:
             return self.fail(str(error))
         recovery.introduced = True
-        peers = Peers(hellos, self.seats, self.attempt, self.epoch, self.manifest)
+        peers = Peers(
+            hellos, self.seats, self.attempt, self.epoch, self.manifest, self.kept_in
+        )
         return [(rank, peers) for rank in range(self.workers)]
 
     def seated(self, placement: tuple[int, ...]) -> tuple[int, ...]:
@@ -327,6 +380,8 @@ class Roster:
         self.met.clear()
         self.ways.clear()
         self.doubt = None
+        if self.epochs is not None:
+            self.epochs.halt()
 
     def relaunch(self, reason: str, traceback: str = "") -> list[Order]:
         """Spark has ended the tasks. If it may, the job goes on with others: see `launch`."""
@@ -372,13 +427,18 @@ class Roster:
             if self.recover and self.recovery.ran:
                 return self._lose(None, self.doubt[1])
             return self.fail(self.doubt[1])
-        return self._introduce() if self.recover else []
+        orders = self._introduce() if self.recover else []
+        if self.epochs is not None and not self.over:
+            orders += self._act(self.epochs.tick(now_s))
+        return orders
 
     @property
     def due_s(self) -> float | None:
         """When to tick at the latest; None: now and then."""
         waits = self.recover and not self.over and len(self.hellos) == self.workers
-        return self.recovery.resume_s if waits and not self.recovery.introduced else None
+        if waits and not self.recovery.introduced:
+            return self.recovery.resume_s
+        return None if self.epochs is None or self.over else self.epochs.due_s
 
     def fail(self, reason: str, traceback: str = "") -> list[Order]:
         """The job cannot go on. The first reason counts."""
@@ -394,9 +454,14 @@ class Roster:
         if self.over:
             return []
         drain = drain and self.phase != STARTING  # before the start there is nothing to drain
+        if drain and self.epochs is not None:
+            self.epochs.stop()
         if drain and self.phase == RECOVERING:
             self.recovery.drains = True  # when it is back where it was
             return []
+        if drain and self.epochs is not None:
+            self.phase = DRAINING
+            return self._act(self.epochs.tick(self.now_s))
         self.phase = DRAINING if drain else STOPPED
         return [(ALL, Stop(drain))]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import socket
+import sys
 import time
 import traceback
 from collections.abc import Callable, Generator, Iterator
@@ -14,11 +15,15 @@ from functools import partial
 
 from tailrace.control.aside import SharedConnection
 from tailrace.control.binding import Binding, settle
+from tailrace.control.checkpointing import Checkpointing
 from tailrace.control.clocks import ClockTold, Follower
 from tailrace.control.feed import KIND_FEED
 from tailrace.control.meeting import Meeting, WorkerJob
 from tailrace.control.protocol import (
     SILENCE_S,
+    BeginEpoch,
+    Committed,
+    Drained,
     Go,
     Hello,
     Message,
@@ -57,6 +62,8 @@ _FINDING_NS = (SILENCE_S + 5) * 1_000_000_000
 """How long to wait for what the coordinator finds out about a peer that was lost."""
 
 
+_SWITCH_S = 0.0005
+"""How long the thread that writes checkpoints may keep the loop from going on."""
 _REDIAL_MS = SILENCE_S * 1000
 """Who takes another's place knows that the coordinator was there a moment ago."""
 
@@ -146,7 +153,12 @@ class Worker:
         self._binding: Binding | None = None
         self._running = False
         self._stopped = False
-        self._reported_end = False
+        self._reported_end = self._drained = False
+        self._retired: Core | None = None  # the core of the attempt before
+        self._checkpointing: Checkpointing | None = None
+        if settings.checkpoint:
+            self._checkpointing = Checkpointing(settings, rank, self._doorbell.ring)
+            sys.setswitchinterval(_SWITCH_S)
         self._failed = False
         self._suspects = False
         self._worked = False  # since it last rested, and when that was over
@@ -293,9 +305,9 @@ class Worker:
         """Have a core whose state is that of `peers.epoch`, the one of `peers.manifest`.
 
         Called when nothing of another attempt can reach it any more, and nothing of this one yet.
-        So far there is only one epoch to go back to: 0, where a new core is.
         """
-        self.core = self._meeting.build(self._job, peers.seats)
+        before, self._retired = self._retired, None
+        self.core = self._meeting.build(self._job, peers.seats, peers, before)
         if self._settings.job:
             self._job = None  # what was used is not what a new core may begin with
 
@@ -304,7 +316,7 @@ class Worker:
         self._attempt = attempt
         self._running = False
         self._peers = self._ways = None
-        self._met = self._may_open = self._opened = self._reported_end = False
+        self._met = self._may_open = self._opened = self._reported_end = self._drained = False
         self._meeting.begin(attempt)
         self._reporting.begin(attempt)
 
@@ -313,7 +325,11 @@ class Worker:
         if self.core is None:
             return
         try:
-            self.core.close()
+            if self.core.cuts is None:
+                self.core.close()
+            else:
+                self._retired = self.core
+                self.core.retire()
         except Exception:
             traceback.print_exc()  # it is not what went wrong
         self.core = None
@@ -343,14 +359,18 @@ class Worker:
     def _turn(self, core: Core) -> None:
         messages = self._reader.drain(self._meeting.accept, _DRAIN_MESSAGES)
         busy = core.round() or messages > 0
+        if core.cuts is not None:
+            busy |= self._tend_epochs(core)
         self._meeting.flush()
         now_ns = self._clock_ns()
         if now_ns >= self._reporting.next_ns:
             self._reporting.tell_what_is_due(core, now_ns, self._reported_end)
-        if core.ended and not self._reported_end and not self._meeting.pending:
-            core.close()  # before we say that all went well
-            self._reported_end = True
-            self._reporting.report(core, now_ns, ended=True)
+        if core.ended and not self._drained and not self._meeting.pending:
+            self._drained = True
+            if core.cuts is None:
+                self._report_end(core)
+            else:
+                self._reporting.tell(Drained(self._rank, self._attempt))
         here_ns = time.monotonic_ns()
         every_ns = _LOOK_AT_OTHERS_NS if self._sockets.connected else _LOOK_AROUND_NS
         if here_ns - self._sockets.looked_ns > every_ns:
@@ -361,6 +381,20 @@ class Worker:
         if not busy or (self._waiting.policy.naps and not core.backlog):
             self._rest(core, busy, here_ns)
         self._check_coordinator()
+
+    def _tend_epochs(self, core: Core) -> bool:
+        """Work on what was cut; whether there is more of that."""
+        assert self._checkpointing is not None and core.cuts is not None
+        busy = core.encode()
+        told = self._checkpointing.look(core, self._attempt)
+        if told is not None:
+            self._reporting.tell(told)
+        return busy
+
+    def _report_end(self, core: Core) -> None:
+        core.close()  # before we say that all went well
+        self._reported_end = True
+        self._reporting.report(core, self._clock_ns(), ended=True)
 
     def _rest(self, core: Core, busy: bool, here_ns: int) -> None:
         due_ns = core.next_due_ns()
@@ -423,6 +457,13 @@ class Worker:
             case Go() if self.core is not None:  # a copy of a worker hears it, too
                 self._running = True
                 self._reporting.started(self.core, self._clock_ns())
+            case BeginEpoch() if self.core is not None and self._running:
+                self.core.begin_epoch(message.epoch, last=message.last)
+            case Committed() if self.core is not None and self._running:
+                assert self.core.cuts is not None
+                self.core.cuts.committed(message.epoch)
+                if message.last:
+                    self._report_end(self.core)
             case Stop(drain=True) if self.core is not None:
                 self.core.stop_sources()
             case Stop():
@@ -453,6 +494,8 @@ class Worker:
 
     def _close(self) -> None:
         self._reporting.close()
+        if self._checkpointing is not None:
+            self._checkpointing.close()
         try:
             if self.core is not None:
                 self.core.close()

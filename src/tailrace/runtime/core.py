@@ -76,6 +76,11 @@ class Post(Protocol):
         """About what they would take in a message, in bytes."""
 
 
+def nothing_kept(operator: str, index: int) -> GoingOn | None:
+    """What steps go on from at the beginning."""
+    return None
+
+
 class Core:
     """See above. All methods are called from one thread, but for `wake` of a context."""
 
@@ -91,14 +96,15 @@ class Core:
         *,
         origins: bool = False,
         epoch: int | None = None,
-        going_on: Callable[[str, int], GoingOn | None] = lambda operator, index: None,
+        going_on: Callable[[str, int], GoingOn | None] = nothing_kept,
         before: Core | None = None,
     ) -> None:
         """With `origins`, every batch of a source is numbered, and its records keep the number.
 
         With an epoch it makes checkpoints, and goes on from that one (0: the beginning): each copy
         of an operator from what `going_on(operator, index)` says; or from where it was in another
-        core, which has retired, and had that epoch committed as its newest.
+        core, which has retired, and had that epoch committed as its newest. Without an epoch it
+        may still go on from something, and makes no checkpoints.
         """
         self.rank = rank
         self.limits = limits
@@ -123,7 +129,7 @@ class Core:
         self._site = Site(rank, deployment, clock_ns, limits, self._context)
         self._changed()
         self.counting = Counting(self._site, post.size)
-        if epoch is not None:
+        if epoch is not None or going_on is not nothing_kept:
             try:
                 self._go_on(epoch)
             except BaseException:
@@ -133,7 +139,7 @@ class Core:
         self._before = None
         self._known.clear()
 
-    def _go_on(self, epoch: int) -> None:
+    def _go_on(self, epoch: int | None) -> None:
         """Have all steps be where they were at the end of an epoch."""
         steps = [
             (name, instance.id.index, step)
@@ -151,7 +157,8 @@ class Core:
             if isinstance(step, SinkStep) or (name, index) not in before
         }
         chained |= {where for where, one in told.items() if one is not None and one.chained}
-        self.cuts = Cuts(epoch, self.instances, chained)
+        if epoch is not None:
+            self.cuts = Cuts(epoch, self.instances, chained)
         for name, index, step in steps:
             other, going_on = before.get((name, index)), told.get((name, index))
             if isinstance(other, Stateful) and isinstance(step, Stateful):
@@ -161,8 +168,6 @@ class Core:
 
     def _told(self, operator: str, index: int) -> GoingOn | None:
         """What a step goes on from; asked once, for it may have to be read."""
-        if not self._epoch:
-            return None
         if (operator, index) not in self._known:
             self._known[operator, index] = self._going_on(operator, index)
         return self._known[operator, index]

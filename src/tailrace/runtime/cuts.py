@@ -102,8 +102,8 @@ class Cuts:
                     where = name, instance.id.index
                     self._chains[where] = _Chain(sections=int(where in chained))
         self._safe = {where: chain.sections for where, chain in self._chains.items()}
-        self.epoch = epoch
-        """The newest that has begun here."""
+        self.epoch = self.safe = epoch
+        """The newest that has begun here, and the newest that is committed."""
         self._uncut: list[list[Instance]] = []
         self._encoding: deque[tuple[Piece, Iterator[tuple[Hashable, Any]]]] = deque()
         self._settling: deque[Iterator[None]] = deque()
@@ -121,10 +121,11 @@ class Cuts:
         """Whether an epoch has begun here and some instances are not cut yet."""
         return bool(self._uncut)
 
-    @property
-    def uncommitted(self) -> bool:
-        """Whether the newest epoch is cut and given away, and nobody has said that it counts."""
-        return self._given
+    def can_go_back_to(self, epoch: int) -> bool:
+        """Whether the steps know the way back to an epoch that counts, be that news or not."""
+        if epoch == self.epoch and self._given:
+            self.committed(epoch, sinks=False)
+        return epoch == self.safe
 
     @property
     def busy(self) -> bool:
@@ -233,17 +234,19 @@ class Cuts:
         part.ended = all(one.ended for group in self._groups.values() for one in group)
         return part
 
-    def committed(self, epoch: int) -> None:
-        """An epoch is safe."""
+    def committed(self, epoch: int, *, sinks: bool = True) -> None:
+        """An epoch is safe. Without `sinks`, others let it be seen."""
         if epoch != self.epoch or not self._given:
             raise RuntimeError(f"epoch {epoch} is committed; here {self.epoch} is the newest")
         self._given = False
+        self.safe = epoch
         self._safe = {where: chain.sections for where, chain in self._chains.items()}
         for group in self._groups.values():
             for instance in group:
                 for name, step in instance.steps:
                     if isinstance(step, SinkStep):
-                        call(name, "commit", step.committed, epoch)
+                        if sinks:
+                            call(name, "commit", step.committed, epoch)
                     elif isinstance(step, Stateful):
                         self._settling.append(call(name, "commit", step.committed))
 

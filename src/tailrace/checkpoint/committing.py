@@ -1,0 +1,205 @@
+"""The driver's part of checkpoints: manifests are written, old epochs swept, savepoints copied.
+
+All of it in a thread of its own, for storage may be slow. What the manifest of an epoch says follows
+from the one before and from what the workers have told.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from tailrace.checkpoint.epochs import Write
+from tailrace.checkpoint.errors import CheckpointError, LeaseLostError
+from tailrace.checkpoint.folder import Folder
+from tailrace.checkpoint.lease import Lease
+from tailrace.checkpoint.manifest import Manifest, OperatorNote, chained
+from tailrace.checkpoint.sections import Section
+from tailrace.checkpoint.store import Store
+from tailrace.graph.model import Graph
+
+_LOG = logging.getLogger(__name__)
+_TRIES = 5
+_PAUSE_S = 0.2
+"""Before the second try; each further one is twice as long."""
+
+
+class Told(Protocol):
+    """What a worker says of its part of an epoch."""
+
+    @property
+    def sections(self) -> tuple[Section, ...]:
+        """What it has written."""
+
+    @property
+    def handles(self) -> Sequence[tuple[str, bytes]]:
+        """What its sinks have prepared."""
+
+    @property
+    def finished(self) -> Sequence[tuple[str, int]]:
+        """Operators and indices whose input had ended."""
+
+
+Finished = frozenset[tuple[str, int]]
+"""The copies of operators, by index, whose input has ended."""
+
+
+def next_manifest(
+    previous: Manifest,
+    finished: Finished,
+    write: Write,
+    graph: Graph,
+    versions: Mapping[str, int],
+    *,
+    attempt: int = 0,
+    created_s: float = 0.0,
+) -> tuple[Manifest, Finished]:
+    """The manifest of an epoch, by the one before it and what the workers have told."""
+    told: Sequence[Told] = write.parts
+    finished |= {one for part in told for one in part.finished}
+    operators = {}
+    for one in graph.operators:
+        before = previous.operators.get(one.name)
+        over = before is not None and before.finished
+        over = over or all((one.name, index) in finished for index in range(one.parallelism))
+        kind = type(one.logic).__name__
+        operators[one.name] = OperatorNote(kind, one.parallelism, versions.get(one.name, 0), over)
+    parallelism = {one.name: one.parallelism for one in graph.operators}
+    sections = [section for part in told for section in part.sections]
+    manifest = replace(
+        previous,
+        epoch=write.epoch,
+        attempt=attempt,
+        created_s=created_s,
+        finished=write.ended,
+        operators=operators,
+        sections=chained(previous, sections, parallelism),
+        handles=tuple(handle for part in told for handle in part.handles),
+    )
+    return manifest, finished
+
+
+@dataclass(frozen=True)
+class Written:
+    """An epoch counts: what is known of it."""
+
+    manifest: Manifest
+    new_bytes: int
+    """Written for it, by all workers."""
+
+
+class Committer:
+    """The thread. Its methods may be called from any other."""
+
+    def __init__(
+        self,
+        store: Store,
+        lease: Lease,
+        manifest: Manifest,
+        graph: Graph,
+        versions: Mapping[str, int],
+        keep: int,
+    ) -> None:
+        self.manifest = manifest
+        """The newest that counts."""
+        self._store = store
+        self._lease = lease
+        self._graph = graph
+        self._versions = versions
+        self._keep = keep
+        self._finished: Finished = frozenset()
+        self._asked: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="tailrace-epochs", daemon=True)
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        """Where the manifests are."""
+        return self._store.folder.url
+
+    def write(
+        self,
+        write: Write,
+        attempt: int,
+        done: Callable[[Written], None],
+        failed: Callable[[str], None],
+    ) -> None:
+        """Write a manifest, and then call `done`; `failed` with a reason, if it cannot be."""
+        self._asked.put(lambda: self._write(write, attempt, done, failed))
+
+    def savepoint(self, folder: Folder, done: Callable[[Manifest | CheckpointError], None]) -> None:
+        """Copy the newest epoch that counts to another folder."""
+        self._asked.put(lambda: self._copy(folder, done))
+
+    def close(self, timeout_s: float = 10.0) -> None:
+        """End, when all that was asked is done, and let go of the folder."""
+        self._asked.put(None)
+        self._thread.join(timeout_s)
+        self._closed.set()
+        self._lease.release()
+
+    def _run(self) -> None:
+        while (ask := self._asked.get()) is not None:
+            ask()
+
+    def _write(
+        self,
+        write: Write,
+        attempt: int,
+        done: Callable[[Written], None],
+        failed: Callable[[str], None],
+    ) -> None:
+        manifest, finished = next_manifest(
+            self.manifest,
+            self._finished,
+            write,
+            self._graph,
+            self._versions,
+            attempt=attempt,
+            created_s=time.time(),
+        )
+        pause_s = _PAUSE_S
+        for tried in range(1, _TRIES + 1):
+            try:
+                self._store.commit(manifest)
+                break
+            except LeaseLostError as error:
+                failed(str(error))
+                return
+            except CheckpointError as error:
+                if tried == _TRIES or self._closed.is_set():
+                    failed(f"epoch {write.epoch} cannot be committed, tried {tried} times: {error}")
+                    return
+                _LOG.warning("epoch %d is not committed yet: %s", write.epoch, error)
+                self._closed.wait(pause_s)
+                pause_s *= 2
+        self.manifest, self._finished = manifest, finished
+        new = {section.file for part in write.parts for section in part.sections}
+        size = sum(section.length for section in manifest.sections if section.file in new)
+        done(Written(manifest, size))
+        try:
+            self._store.sweep(self._keep, (manifest.generation, attempt))
+        except CheckpointError as error:
+            _LOG.warning("old epochs are not cleared away: %s", error)
+
+    def _copy(self, folder: Folder, done: Callable[[Manifest | CheckpointError], None]) -> None:
+        try:
+            for name in sorted(self.manifest.files):
+                folder.write(name, self._store.folder.read(name))
+            Store(folder).commit(self.manifest)
+        except CheckpointError as error:
+            done(error)
+        else:
+            done(self.manifest)
+
+
+def operators_with_versions(graph: Graph) -> dict[str, Any]:
+    """The state_version of those operators that have one."""
+    versions = {one.name: getattr(one, "state_version", 0) for one in graph.operators}
+    return {name: version for name, version in versions.items() if version}

@@ -1,0 +1,109 @@
+"""A worker's checkpoints: what its core has cut is written by a thread beside the loop."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tailrace.checkpoint.committing import operators_with_versions
+from tailrace.checkpoint.errors import CheckpointError
+from tailrace.checkpoint.folder import Folder, folder_at
+from tailrace.checkpoint.manifest import data_name, from_json
+from tailrace.checkpoint.parts import write_part
+from tailrace.checkpoint.restoring import Restoring
+from tailrace.checkpoint.sections import Section
+from tailrace.control.protocol import Peers, Settings, Snapshotted
+from tailrace.runtime.core import Core
+from tailrace.runtime.cuts import Part
+from tailrace.runtime.deployment import Deployment
+
+_TRIES = 3
+
+
+@dataclass(frozen=True)
+class _Done:
+    attempt: int
+    part: Part
+    sections: tuple[Section, ...] = ()
+    error: CheckpointError | None = None
+
+
+class Checkpointing:
+    """See above. All methods are called from the worker's thread."""
+
+    def __init__(self, settings: Settings, rank: int, wake: Callable[[], None]) -> None:
+        self._settings = settings
+        self._rank = rank
+        self._wake = wake
+        self._folder = folder_at(settings.checkpoint)
+        self._asked: queue.SimpleQueue[tuple[int, Part, dict[str, int]] | None] = (
+            queue.SimpleQueue()
+        )
+        self._done: deque[_Done] = deque()
+        self._thread: threading.Thread | None = None
+
+    def look(self, core: Core, attempt: int) -> Snapshotted | None:
+        """Have written what is ready to be; what was written, for the coordinator to know.
+
+        Raises CheckpointError if something cannot be written.
+        """
+        assert core.cuts is not None
+        if (part := core.cuts.take()) is not None:
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._write, name="tailrace-epochs", daemon=True
+                )
+                self._thread.start()
+            versions = operators_with_versions(core.deployment.graph)
+            self._asked.put((attempt, part, versions))
+        if not self._done:
+            return None
+        done = self._done.popleft()
+        if done.attempt != attempt:
+            return None
+        if done.error is not None:
+            raise done.error
+        part = done.part
+        return Snapshotted(
+            self._rank,
+            part.epoch,
+            done.sections,
+            tuple(part.handles),
+            tuple((piece.operator, piece.index) for piece in part.pieces if piece.finished),
+            part.ended,
+            attempt,
+        )
+
+    def _write(self) -> None:
+        while (asked := self._asked.get()) is not None:
+            attempt, part, versions = asked
+            name = data_name(part.epoch, self._settings.generation, attempt, self._rank)
+            for tried in range(1, _TRIES + 1):
+                try:
+                    sections = write_part(self._folder, name, part, versions)
+                    self._done.append(_Done(attempt, part, sections))
+                    break
+                except CheckpointError as error:
+                    if tried == _TRIES:
+                        self._done.append(_Done(attempt, part, error=error))
+            self._wake()
+
+    def close(self) -> None:
+        """End the thread, when it has written what it was asked for."""
+        self._asked.put(None)
+        if self._thread is not None:
+            self._thread.join(5.0)
+
+
+def restoring(peers: Peers, deployment: Deployment) -> Restoring | None:
+    """What workers go on from; None: the beginning."""
+    if not peers.manifest:
+        return None
+    folder: Folder = folder_at(peers.kept_in)
+    where = f"{folder.url.rstrip('/')}/{peers.manifest}"
+    manifest = from_json(folder.read(peers.manifest), where)
+    versions = operators_with_versions(deployment.graph)
+    return Restoring(folder, manifest, deployment, versions, {})

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from tailrace.checkpoint.arrow_folder import ArrowFolder
 from tailrace.checkpoint.errors import CheckpointError, LeaseHeldError, LeaseLostError
 from tailrace.checkpoint.file_lease import FileLease
 from tailrace.checkpoint.folder import Folder, folder_at
-from tailrace.checkpoint.lease import Holder, take_lease
+from tailrace.checkpoint.lease import Holder, died_here, process_name, take_lease
 from tailrace.checkpoint.manifest import Manifest
 from tailrace.checkpoint.store import Store
 
@@ -159,6 +160,26 @@ def test_a_file_in_the_place_of_the_folder_is_told(tmp_path: Path) -> None:
         take_lease(folder_at(tmp_path / "file"), "one")
 
 
+def holder_of(pid: int) -> Holder:
+    return Holder("job", "here", pid, 0.0, 1, process_name(pid) or "")
+
+
+def test_who_has_died_on_this_host_is_known() -> None:
+    assert not died_here(holder_of(os.getpid()))
+    assert not died_here(replace(holder_of(os.getpid()), process="another boot 1 1"))
+    assert not died_here(replace(holder_of(os.getpid()), process=""))
+    with subprocess.Popen(["sleep", "60"]) as process:
+        holder = holder_of(process.pid)
+        assert not died_here(holder)
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert died_here(holder), "though nobody has asked for it yet"
+        process.wait()
+        assert died_here(holder)
+    again = replace(holder_of(os.getpid()), process=f"{holder_of(os.getpid()).process}0")
+    assert died_here(again), "another process has its number now"
+
+
 class Clock:
     """Time that passes by sleeping."""
 
@@ -185,14 +206,16 @@ def far_away(folder: Folder, generation: int, job: str = "the first") -> Holder:
 
 
 def test_a_holder_on_another_host_is_dead_when_it_renews_no_more(remote: ArrowFolder) -> None:
-    far_away(remote, 3)
+    holder = far_away(remote, 3)
+    remote.write("leases/3-ab-00000001.json", holder.to_json())
+    remote.write("leases/.2-cd-00000004.json.0011aabb.tmp", b"half")
     clock = Clock()
     lease = FileLease.take(
         remote, "two", expires_s=5.0, keep=False, sleep=clock.sleep, clock_s=clock
     )
     assert lease.generation == 4
     assert 5.0 <= clock.now_s <= 6.0
-    (left,) = remote.names("leases")
+    (left,) = remote.sizes("leases", hidden=True)
     assert left.startswith("leases/4-")
 
 

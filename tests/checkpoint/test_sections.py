@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 from collections.abc import Iterable
 from dataclasses import replace
@@ -14,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.checkpoint import reading
-from tailrace.checkpoint.errors import CheckpointError, DamagedError, VersionError
+from tailrace.checkpoint.errors import CheckpointError, DamagedError, MissingError, VersionError
 from tailrace.checkpoint.folder import Buffer, Folder, folder_at
 from tailrace.checkpoint.manifest import Manifest, chained
-from tailrace.checkpoint.reading import merge, read_entries, read_shared, verify
+from tailrace.checkpoint.reading import merge, read_dict, read_entries, read_shared, verify
 from tailrace.checkpoint.sections import (
     FORGOTTEN,
     Encoded,
@@ -119,6 +120,7 @@ def test_what_one_instance_forgot_another_may_have() -> None:
         written(folder, "data/3", [("k", FORGOTTEN)], "delta", index=1),
     ]
     assert list(read_entries(folder, sections)) == [("k", 2)]
+    assert read_dict(folder, sections) == {"k": 2}
 
 
 def test_only_some_keys_can_be_read() -> None:
@@ -148,6 +150,42 @@ def test_old_state_goes_through_the_migration() -> None:
     with pytest.raises(CheckpointError, match="'count' has state_version 1, the operator has 3"):
         list(read_entries(folder, chain, state_version=3))
     assert dict(read_entries(folder, chain)) == {"a": 1, "b": 2, "d": 3}
+
+
+def test_all_instances_can_be_read_at_once() -> None:
+    folder = Memory()
+    sections = [
+        written(folder, f"data/{index}", [(index, "x"), (index + 10, "y")], index=index, version=1)
+        for index in range(3)
+    ]
+    found = read_dict(
+        folder,
+        sections,
+        keep=lambda key: key != 11,
+        migrate=lambda key, value, version: f"{value}{version}",
+        state_version=2,
+    )
+    assert found == {0: "x1", 10: "y1", 1: "x1", 2: "x1", 12: "y1"}
+    assert read_dict(folder, []) == {}
+
+
+def test_the_garbage_collector_is_as_it_was_after_reading() -> None:
+    folder = Memory()
+    section = written(folder, "data/1", [("a", 1)])
+    assert gc.isenabled()
+    merge(folder, [section])
+    assert gc.isenabled()
+    folder.delete("data/1")
+    with pytest.raises(MissingError):
+        merge(folder, [section])
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        with pytest.raises(MissingError):
+            read_dict(folder, [section])
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
 
 
 def test_a_class_that_is_gone_is_no_damage() -> None:

@@ -27,7 +27,7 @@ from dataclasses import replace
 from typing import Self
 
 from tailrace.checkpoint.errors import CheckpointError, LeaseLostError, MissingError
-from tailrace.checkpoint.folder import Folder
+from tailrace.checkpoint.folder import Folder, shown_name
 from tailrace.checkpoint.lease import Holder, died_here, held, last_generation, lost
 
 EXPIRES_S = 15.0
@@ -77,9 +77,7 @@ class FileLease:
                 folder.delete(_name(holder))
                 sleep(random.uniform(0.0, 2 * LOOK_S))
                 continue
-            for who, name in after.items():
-                if who[0] < generation:
-                    folder.delete(name)
+            _clear(folder, generation)
             lease = cls(folder, holder)
             if keep:
                 threading.Thread(target=lease._keep, name="tailrace lease", daemon=True).start()
@@ -149,6 +147,14 @@ def _look(folder: Folder) -> _Seen:
         if parts is not None:
             found[int(parts[1]), parts[2]] = name  # in order of their names, so the newest stays
     return found
+
+
+def _clear(folder: Folder, generation: int) -> None:
+    """Remove what holders of lower generations have left, half-written files as well."""
+    for name in folder.sizes("leases", hidden=True):
+        parts = _NAME.fullmatch(shown_name(name) or name)
+        if parts is not None and int(parts[1]) < generation:
+            folder.delete(name)
 
 
 def _read(folder: Folder, name: str) -> Holder | None:

@@ -133,7 +133,10 @@ def lost(folder: Folder, why: str) -> LeaseLostError:
 
 
 def process_name(pid: int) -> str | None:
-    """A name that no other process of any host ever has; None: there is no such process."""
+    """A name that no other process of any host ever has; None: it cannot be seen from here.
+
+    A process that has ended and that nobody has asked for yet has another name than before.
+    """
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -141,8 +144,9 @@ def process_name(pid: int) -> str | None:
     except OSError:
         return None
     # The 22nd field; the 2nd is a name in parentheses that may have anything in it.
-    started = stat.rpartition(b")")[2].split()[19].decode()
-    return f"{boot} {space} {pid} {started}"
+    fields = stat.rpartition(b")")[2].split()
+    ended = " ended" if fields[0] in (b"Z", b"X") else ""
+    return f"{boot} {space} {pid} {fields[19].decode()}{ended}"
 
 
 def died_here(holder: Holder) -> bool:
@@ -150,7 +154,16 @@ def died_here(holder: Holder) -> bool:
     mine = process_name(os.getpid())
     if mine is None or holder.process.split()[:2] != mine.split()[:2]:
         return False
-    return process_name(holder.pid) != holder.process
+    now = process_name(holder.pid)
+    if now is not None:
+        return now != holder.process
+    try:
+        os.kill(holder.pid, 0)  # some hosts show nobody the processes of others
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass
+    return False
 
 
 class LocalLease:

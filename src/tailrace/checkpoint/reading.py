@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 from zlib import crc32
 
@@ -58,6 +60,51 @@ def merge(
     loads: Loads = pickle.loads,
 ) -> dict[Hashable, Any]:
     """The keyed state of one instance, of a chain oldest first; see `read_entries`."""
+    with _collector_off():
+        return _merge(folder, chain, keep, migrate, state_version, loads)
+
+
+def read_dict(
+    folder: Folder,
+    sections: Iterable[Section],
+    *,
+    keep: Callable[[Hashable], bool] | None = None,
+    migrate: Migrate | None = None,
+    state_version: int | None = None,
+    loads: Loads = pickle.loads,
+) -> dict[Hashable, Any]:
+    """What `read_entries` gives, as a dictionary; in half the time."""
+    found: dict[Hashable, Any] = {}
+    for chain in chains(sections).values():
+        with _collector_off():
+            merged = _merge(folder, chain, keep, migrate, state_version, loads)
+            if found:
+                found.update(merged)
+            else:
+                found = merged
+    return found
+
+
+@contextmanager
+def _collector_off() -> Iterator[None]:
+    """What is read stays; to look through it for garbage over and over takes twice as long."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _merge(
+    folder: Folder,
+    chain: Iterable[Section],
+    keep: Callable[[Hashable], bool] | None,
+    migrate: Migrate | None,
+    state_version: int | None,
+    loads: Loads,
+) -> dict[Hashable, Any]:
     merged: dict[Hashable, Any] = {}
     forgotten: set[Hashable] = set()
     for section in chain:

@@ -1,0 +1,297 @@
+"""Jobs on a real, local Spark that lose their workers: they go on, exactly, and leave nothing.
+
+So far a job goes back to its very beginning, so its sources are read again from their start and
+its sinks show nothing before the end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tailrace as tr
+from tailrace.control.budget import Budget
+from tailrace.spark.job import Job, JobFailedError, start
+
+PATIENCE_S = 60.0
+OFTEN = Budget(restarts=100, pause_s=0.0)
+RECORDS, KEYS = 3_000, 7
+
+
+def slowly(n: int) -> int:
+    time.sleep(0.0002)
+    return n
+
+
+def counted(folder: Path, step: Callable[[int], int] = slowly) -> tr.Topology:
+    """Counts by key, all of them in the folder at the end."""
+    topology = tr.Topology("counted")
+    numbers = topology.source(range(RECORDS), parallelism=2).shuffle()
+    keyed = numbers.map(step, parallelism=2, name="step").key_by(lambda n: n % KEYS)
+    counts = keyed.fold(lambda count, n: (count or 0) + 1, parallelism=2)
+    counts.sink(tr.sinks.ndjson(folder, every_s=None, overwrite=True))
+    return topology
+
+
+def endless() -> tr.Topology:
+    topology = tr.Topology("endless")
+    numbers = topology.source(tr.sources.rate(500)).shuffle()
+    numbers.map(lambda n: n, parallelism=2).sink(lambda _: None)
+    return topology
+
+
+def results(folder: Path) -> dict[int, int]:
+    lines = [line for path in folder.glob("part-*") for line in path.read_text().splitlines()]
+    found = [json.loads(line) for line in lines]
+    assert len(found) == len(dict(found))
+    return dict(found)
+
+
+EXACT = Counter(n % KEYS for n in range(RECORDS))
+
+
+class Watched:
+    """A job, and all processes it has ever had."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.pids: set[int] = set()
+        self.supervisors: set[int] = set()
+
+    def workers(self) -> list[dict[str, Any]]:
+        workers = self.job.workers
+        self.pids |= {worker["pid"] for worker in workers}
+        self.supervisors |= {worker["supervisor"] for worker in workers}
+        return workers
+
+    def until_running(self, restarts: int = 0) -> list[dict[str, Any]]:
+        """Wait until it runs, after so many restarts at least."""
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline and self.job.is_active:
+            restarted = self.job.last_progress.restarts
+            if self.job.status == "running" and restarted >= restarts:
+                return self.workers()
+            time.sleep(0.001)
+        raise AssertionError(f"it is {self.job.status}: {self.job.exception()}")
+
+    def nothing_is_left(self) -> None:
+        """Spark keeps the supervisors' processes, with nothing of ours in them."""
+        for pid in self.pids:
+            gone(pid)
+        for pid in self.supervisors:
+            with suppress(FileNotFoundError):
+                assert not Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+            assert not any("tailrace" in link for link in descriptors(pid))
+
+
+def gone(pid: int) -> None:
+    """Wait until a process is."""
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
+                return
+        except OSError:
+            return
+        time.sleep(0.002)
+    raise AssertionError(f"process {pid} is still there")
+
+
+def descriptors(pid: int) -> list[str]:
+    found = []
+    with suppress(OSError):
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):
+                found.append(str(entry.readlink()))
+    return found
+
+
+def kill(pid: int) -> None:
+    with suppress(ProcessLookupError):  # it was faster
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def watched(spark: Any) -> Iterator[Callable[..., Watched]]:
+    """Starts jobs that recover; afterwards they are over and nothing of them is there."""
+    jobs: list[Watched] = []
+
+    def begin(topology: tr.Topology, **options: Any) -> Watched:
+        options = {"workers": 2, "recover": True, "budget": OFTEN, **options}
+        jobs.append(Watched(start(topology.graph, spark, **options)))
+        return jobs[-1]
+
+    yield begin
+    for one in jobs:
+        one.job.stop(drain=False)
+        assert not one.job.is_active
+        one.nothing_is_left()
+
+
+def took_ms(job: Job) -> str:
+    return ", ".join(f"{event.took_ms:.0f}" for event in job.last_progress.events)
+
+
+@pytest.mark.parametrize("node", ["memory", "worker"])
+def test_workers_that_are_killed_again_and_again_change_no_result(
+    watched: Callable[..., Watched], tmp_path: Path, node: str
+) -> None:
+    one = watched(counted(tmp_path), node=node)
+    supervisors = {worker["supervisor"] for worker in one.until_running()}
+    for number in range(1, 7):
+        kill(one.until_running(number - 1)[number % 2]["pid"])
+    one.until_running(6)
+    assert one.job.await_termination(PATIENCE_S)
+    assert results(tmp_path) == EXACT
+    progress = one.job.last_progress
+    assert progress.restarts == len(progress.events) == 6
+    assert progress.balanced
+    assert one.supervisors == supervisors  # Spark has noticed nothing
+    print(f"\nkill noticed to running, by {node}: {took_ms(one.job)} ms")
+
+
+def test_all_workers_at_once_come_back(watched: Callable[..., Watched], tmp_path: Path) -> None:
+    one = watched(counted(tmp_path))
+    for worker in one.until_running():
+        kill(worker["pid"])
+    one.until_running(1)
+    assert one.job.await_termination(PATIENCE_S)
+    assert results(tmp_path) == EXACT
+    print(f"\nboth killed, noticed to running: {took_ms(one.job)} ms")
+
+
+def test_a_supervisor_takes_its_worker_along_and_spark_starts_both_anew(
+    watched: Callable[..., Watched], tmp_path: Path
+) -> None:
+    one = watched(counted(tmp_path))
+    victim = one.until_running()[1]
+    kill(victim["supervisor"])
+    gone(victim["pid"])
+    workers = one.until_running(1)
+    assert victim["supervisor"] not in {worker["supervisor"] for worker in workers}
+    assert one.job.await_termination(PATIENCE_S)
+    assert results(tmp_path) == EXACT
+    progress = one.job.last_progress
+    assert progress.restarts == 1
+    assert any("Spark ended the workers" in event.what for event in progress.events)
+    print(f"\nsupervisor killed, noticed to running: {took_ms(one.job)} ms")
+
+
+def test_progress_keeps_what_happened(watched: Callable[..., Watched]) -> None:
+    one = watched(endless())
+    victim = one.until_running()[0]["pid"]
+    kill(victim)
+    one.until_running(1)
+    [event] = one.job.last_progress.events
+    assert f"worker 0 (pid {victim} on 127.0.0.1) is gone" in event.what
+    assert event.took_ms > 0
+    deadline = time.monotonic() + PATIENCE_S
+    while not any(summary.events for summary in one.job.recent_progress):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    one.job.stop()
+    assert one.job.status == "stopped"
+    assert one.job.last_progress.balanced
+
+
+def test_a_worker_holds_nothing_of_its_supervisor_but_where_it_prints(
+    watched: Callable[..., Watched],
+) -> None:
+    one = watched(endless())
+    kill(one.until_running()[0]["pid"])
+    for worker in one.until_running(1):
+        theirs, ours = descriptors(worker["supervisor"]), descriptors(worker["pid"])
+        kept = {link for link in ours if link.startswith("socket:")} & {*theirs}
+        prints = [
+            [str(Path(f"/proc/{worker[who]}/fd/{fd}").readlink()) for fd in (1, 2)]
+            for who in ("pid", "supervisor")
+        ]
+        assert prints[0] == prints[1]
+        assert not kept - {*prints[0]}
+
+
+class FailsOnce:
+    """Raises on a record, unless a file says that it has before; then the file is there."""
+
+    def __init__(self, file: Path, record: int) -> None:
+        self.file = file
+        self.record = record
+
+    def __call__(self, n: int) -> int:
+        if n == self.record and not self.file.exists():
+            self.file.touch()
+            raise ValueError("not this time")
+        return slowly(n)
+
+
+def test_code_that_raises_once_is_forgiven(watched: Callable[..., Watched], tmp_path: Path) -> None:
+    one = watched(counted(tmp_path / "out", FailsOnce(tmp_path / "failed", 1_000)))
+    assert one.job.await_termination(PATIENCE_S)
+    assert results(tmp_path / "out") == EXACT
+    [event] = one.job.last_progress.events
+    assert "operator 'step' failed on 1000: ValueError('not this time')" in event.what
+
+
+def test_code_that_always_raises_on_a_record_fails_the_job_with_it(
+    watched: Callable[..., Watched], tmp_path: Path
+) -> None:
+    def divide(n: int) -> int:
+        return n // (n - 777)
+
+    one = watched(counted(tmp_path, divide))
+    with pytest.raises(
+        JobFailedError, match=r"'step' failed on 777: .* 3 times in a row"
+    ) as failed:
+        one.job.await_termination(PATIENCE_S)
+    assert "ZeroDivisionError" in str(failed.value)
+    assert "in divide" in str(failed.value)
+    assert one.job.last_progress.restarts == 2
+
+
+def test_without_a_restart_left_the_job_fails_and_says_so(watched: Callable[..., Watched]) -> None:
+    one = watched(endless(), budget=Budget(restarts=1))
+    kill(one.until_running()[0]["pid"])
+    victim = one.until_running(1)[1]["pid"]
+    kill(victim)
+    with pytest.raises(JobFailedError) as failed:
+        one.job.await_termination(PATIENCE_S)
+    assert f"worker 1 (pid {victim} on 127.0.0.1) is gone" in str(failed.value)
+    assert "all 1 restarts (restarts=1) are used up" in str(failed.value)
+
+
+@pytest.mark.parametrize("drain", [True, False])
+@pytest.mark.parametrize("who", ["pid", "supervisor"])
+def test_a_job_can_be_stopped_while_it_recovers(
+    watched: Callable[..., Watched], drain: bool, who: str
+) -> None:
+    one = watched(endless())
+    victim = one.until_running()[1][who]
+    os.kill(victim, signal.SIGKILL)
+    while one.job.status == "running":
+        threading.Event().wait(0.0005)
+    one.job.stop(drain=drain)
+    assert one.job.status == "stopped"
+
+
+def test_a_worker_that_dies_whenever_it_opens_uses_up_the_budget(
+    watched: Callable[..., Watched],
+) -> None:
+    class Deadly(tr.Sink):
+        def open(self, index: int, parallelism: int) -> None:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    topology = tr.Topology()
+    topology.source(range(10)).sink(Deadly())
+    one = watched(topology, workers=1, budget=Budget(restarts=3, pause_s=0.01))
+    with pytest.raises(JobFailedError, match="all 3 restarts"):
+        one.job.await_termination(PATIENCE_S)

@@ -37,6 +37,12 @@ class StartOptions(TypedDict, total=False):
     tls: bool | None
     ports: tuple[int, int] | None
     waiting: str
+    checkpoint: Path | str | None
+    checkpoint_s: float
+    retain: int
+    restore: Path | str | None
+    drop_state: Collection[str]
+    restarts: int
 
 
 class TransformOptions(TypedDict, total=False):

@@ -1,7 +1,7 @@
 """The driver's part of checkpoints: manifests are written, old epochs swept, savepoints copied.
 
-All of it in a thread of its own, for storage may be slow. What the manifest of an epoch says follows
-from the one before and from what the workers have told.
+All of it in a thread of its own, for storage may be slow. What the manifest of an epoch says
+follows from the one before and from what the workers have told.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from tailrace.checkpoint.epochs import Write
 from tailrace.checkpoint.errors import CheckpointError, LeaseLostError
@@ -190,16 +190,19 @@ class Committer:
 
     def _copy(self, folder: Folder, done: Callable[[Manifest | CheckpointError], None]) -> None:
         try:
-            for name in sorted(self.manifest.files):
-                folder.write(name, self._store.folder.read(name))
-            Store(folder).commit(self.manifest)
+            done(copy_epoch(self._store.folder, self.manifest, folder))
         except CheckpointError as error:
             done(error)
-        else:
-            done(self.manifest)
 
 
-def operators_with_versions(graph: Graph) -> dict[str, Any]:
+def copy_epoch(folder: Folder, manifest: Manifest, target: Folder) -> Manifest:
+    """Have an epoch, with all that it needs, in another folder, too."""
+    for name in sorted(manifest.files):
+        target.write(name, folder.read(name))
+    Store(target).commit(manifest)
+    return manifest
+
+
+def operators_with_versions(graph: Graph) -> dict[str, int]:
     """The state_version of those operators that have one."""
-    versions = {one.name: getattr(one, "state_version", 0) for one in graph.operators}
-    return {name: version for name, version in versions.items() if version}
+    return {one.name: one.state_version for one in graph.operators if one.state_version}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tailrace.checkpoint.errors import CheckpointError
 from tailrace.checkpoint.folder import Folder
 from tailrace.checkpoint.manifest import Manifest
-from tailrace.checkpoint.reading import Migrate, read_entries, read_shared
+from tailrace.checkpoint.reading import Migrate, read_dict, read_shared
 from tailrace.graph.model import Graph, Rule
 from tailrace.runtime.deployment import Deployment
 from tailrace.runtime.source import Split
@@ -30,6 +30,8 @@ class Restoring:
     versions: Mapping[str, int]
     """The state_version of operators that have one."""
     migrations: Mapping[str, Migrate]
+    elsewhere: bool = False
+    """Whether it lies in another folder than what is written from now on."""
 
     def going_on(self, operator: str, index: int) -> GoingOn | None:
         """What an instance's copy of an operator goes on from; None: it is new."""
@@ -41,7 +43,7 @@ class Restoring:
         sections = self.manifest.of(operator, index if same else None)
         shared = read_shared(self.folder, sections)
         owns = None if same else self._owner_of(operator, index, parallelism)
-        entries = read_entries(
+        entries = read_dict(
             self.folder,
             sections,
             keep=owns,
@@ -51,11 +53,13 @@ class Restoring:
         handles = [handle for sink, handle in self.manifest.handles if sink == operator]
         return GoingOn(
             epoch=self.manifest.epoch,
-            entries=dict(entries),
+            entries=entries,
             shared=[value for at, value in shared if at % parallelism == index],
             finished=note.finished,
             handles=[pickle.loads(one) for one in handles[index::parallelism]],
-            chained=same and any(section.kind != "shared" for section in sections),
+            chained=same
+            and not self.elsewhere
+            and any(section.kind != "shared" for section in sections),
         )
 
     def _owner_of(self, operator: str, index: int, parallelism: int) -> Callable[[Hashable], bool]:

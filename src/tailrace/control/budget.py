@@ -18,7 +18,7 @@ _MOST_RECORDS = 1000
 
 @dataclass(frozen=True)
 class Budget:
-    """How many restarts there may be until a job has run for `quiet_s` without one.
+    """How many restarts there may be in a row: without an epoch between them, or `quiet_s`.
 
     The first is at once, the next after `pause_s`, and each pause is twice the one before.
     """
@@ -91,6 +91,10 @@ class Restarts:
         self._quiet_since_s = None
         return now_s + self.budget.pause_before_s(self._recent)
 
+    def progressed(self) -> None:
+        """An epoch was committed: what was lost before has cost nothing but time."""
+        self._recent = 0
+
     def note(self, now_s: float, what: str) -> None:
         """Remember what went wrong."""
         self.noted += 1
@@ -124,5 +128,5 @@ class Restarts:
             return "there are no restarts (restarts=0)"
         return (
             f"all {self.budget.restarts} restarts (restarts={self.budget.restarts}) are used up,"
-            f" without {self.budget.quiet_s:g} quiet seconds since the first of them"
+            f" without an epoch or {self.budget.quiet_s:g} quiet seconds since the first of them"
         )

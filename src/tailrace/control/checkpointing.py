@@ -98,12 +98,16 @@ class Checkpointing:
             self._thread.join(5.0)
 
 
-def restoring(peers: Peers, deployment: Deployment) -> Restoring | None:
-    """What workers go on from; None: the beginning."""
+def restoring(peers: Peers, deployment: Deployment, checkpoint: str) -> Restoring | None:
+    """What workers go on from, who write to the folder `checkpoint`; None: the beginning."""
     if not peers.manifest:
         return None
     folder: Folder = folder_at(peers.kept_in)
     where = f"{folder.url.rstrip('/')}/{peers.manifest}"
     manifest = from_json(folder.read(peers.manifest), where)
     versions = operators_with_versions(deployment.graph)
-    return Restoring(folder, manifest, deployment, versions, {})
+    migrations = {
+        one.name: one.migrate for one in deployment.graph.operators if one.migrate is not None
+    }
+    elsewhere = peers.kept_in != checkpoint
+    return Restoring(folder, manifest, deployment, versions, migrations, elsewhere)

@@ -18,6 +18,7 @@ from functools import partial
 
 from tailrace.checkpoint.committing import Committer, Written
 from tailrace.checkpoint.epochs import Epochs
+from tailrace.checkpoint.manifest import Manifest
 from tailrace.control.budget import STANDARD, Budget
 from tailrace.control.clocks import AskClock, Reference
 from tailrace.control.protocol import KIND, SILENCE_S, Message, Welcome, pack, unpack
@@ -112,13 +113,19 @@ class Coordinator:
         """Ask the workers to end."""
         self._ask(lambda: self.roster.stop(drain))
 
-    def checkpoint(self, committer: Committer, epochs: Epochs, kept_in: str) -> None:
+    def checkpoint(
+        self, committer: Committer, epochs: Epochs, going_on: Manifest, kept_in: str
+    ) -> None:
         """Make checkpoints; to be called before there are workers."""
         self._committer = committer
         self.roster.epochs = epochs
-        self.roster.epoch = committer.manifest.epoch
-        if committer.manifest.epoch:
-            self.roster.manifest, self.roster.kept_in = committer.manifest.file, kept_in
+        self.go_on(going_on, kept_in)
+
+    def go_on(self, going_on: Manifest, kept_in: str) -> None:
+        """Go on from an epoch in a folder; to be called before there are workers."""
+        self.roster.epoch = going_on.epoch
+        if going_on.epoch:
+            self.roster.manifest, self.roster.kept_in = going_on.file, kept_in
 
     def ask_epoch(self) -> None:
         """Begin an epoch as soon as possible."""

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from tailrace.control.progress.sizes import size_of
 from tailrace.control.checkpointing import restoring
+from tailrace.control.progress.sizes import size_of
 from tailrace.control.protocol import Hello, Peers, Settings
 from tailrace.control.sockets import Sockets
 from tailrace.graph.model import Graph
@@ -163,7 +163,7 @@ class Meeting:
         deployment = deploy(
             graph, [place if place == NOWHERE else seats[place] for place in placement]
         )
-        kept = None if peers is None else restoring(peers, deployment)
+        kept = None if peers is None else restoring(peers, deployment, self._settings.checkpoint)
         if before is not None and peers is not None:
             assert before.cuts is not None
             before = before if before.cuts.can_go_back_to(peers.epoch) else None

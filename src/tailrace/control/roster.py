@@ -210,6 +210,8 @@ class Roster:
         """The manifest of an epoch is there."""
         assert self.epochs is not None
         self.epoch, self.manifest, self.kept_in = epoch, manifest, kept_in
+        if self.epochs.running:
+            self.recovery.restarts.progressed()
         orders = self._act(self.epochs.written(epoch))
         return orders if self.recovery.introduced else [*orders, *self._introduce()]
 
@@ -307,9 +309,7 @@ class Roster:
         except SeatingError as error:
             return self.fail(str(error))
         recovery.introduced = True
-        peers = Peers(
-            hellos, self.seats, self.attempt, self.epoch, self.manifest, self.kept_in
-        )
+        peers = Peers(hellos, self.seats, self.attempt, self.epoch, self.manifest, self.kept_in)
         return [(rank, peers) for rank in range(self.workers)]
 
     def seated(self, placement: tuple[int, ...]) -> tuple[int, ...]:

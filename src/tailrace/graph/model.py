@@ -62,6 +62,10 @@ class Operator:
     """Number of inputs told apart by the logic; a join has two."""
     outputs: tuple[str, ...] = (MAIN,)
     on_error: OnError = OnError.FAIL
+    state_version: int = 0
+    """To be raised when what it keeps is not of the same kind any more."""
+    migrate: Callable[[Any, Any, int], Any] | None = None
+    """(key, value, version) -> value: what was kept by an earlier version, as it is kept now."""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from typing import Any
 
 from pyspark import cloudpickle
 
+from tailrace.checkpoint.restoring import check_fits
 from tailrace.control.budget import STANDARD, Budget
 from tailrace.control.coordinator import Coordinator
 from tailrace.control.progress.summary import Summary, summarise
@@ -38,6 +39,8 @@ from tailrace.planner.planning import BLIND, Planned, machine_of, plan_of, plann
 from tailrace.planner.replanning import Replan, present_plan, replanned
 from tailrace.runtime.core import DEFAULT_LIMITS, Limits
 from tailrace.runtime.sink import with_job
+from tailrace.runtime.times import check_seconds
+from tailrace.spark.checkpoints import Checkpoints, new_folder, savepoint_at
 from tailrace.spark.cluster import Cluster, check_barrier, cluster_of
 from tailrace.spark.feed import Feed, dataframes
 from tailrace.spark.launch import check_sinks, run_workers
@@ -48,6 +51,9 @@ from tailrace.spark.wire import OPEN, Wire, wire_of
 from tailrace.transport.listener import Ports
 
 _RECENT = 100
+_NO_CHECKPOINTS = (
+    "only a job that makes checkpoints has savepoints: start it with checkpoint=, a folder or URL"
+)
 NODES = ("memory", "executor", "worker")
 _running: weakref.WeakSet[Job]
 
@@ -74,10 +80,11 @@ class Job:
         wire: Wire = OPEN,
         *,
         replaced: bool = False,
-        recover: bool = False,
         budget: Budget = STANDARD,
+        checkpoints: Checkpoints | None = None,
     ) -> None:
-        self.id = str(uuid.uuid4())
+        self.id = str(uuid.uuid4()) if checkpoints is None else checkpoints.job
+        self._checkpoints = checkpoints
         self.name = wiring.graph.name
         self.plan = plan
         """What it was started by, if a scheduler or a plan was given."""
@@ -99,7 +106,7 @@ class Job:
             on_reports=self._note_progress,
             tls=wire.tls,
             ports=wire.ports,
-            recover=recover,
+            recover=checkpoints is not None,
             budget=budget,
         )
         self._feeds = [
@@ -222,15 +229,50 @@ class Job:
             raise error
         return ended
 
-    def stop(self, *, drain: bool = True, timeout_s: float = 30.0) -> None:
+    def stop(
+        self,
+        *,
+        drain: bool = True,
+        timeout_s: float = 30.0,
+        savepoint: Path | str | None = None,
+    ) -> None:
         """End it: let everything under way run out (`drain`), or at once.
 
         Returns when no worker is left. What has not drained within `timeout_s` is stopped at once.
+
+        A job that makes checkpoints ends behind a last one instead of draining: windows that are
+        open stay open, and the same program started again goes on there. With `savepoint` that
+        last epoch is copied into this folder, too.
         """
+        if savepoint is not None:
+            if self._checkpoints is None:
+                raise ValueError(_NO_CHECKPOINTS)
+            new_folder(savepoint)
         self._coordinator.stop(drain)
+        self._await_end(timeout_s)
+        if savepoint is not None and self._checkpoints is not None:
+            self._checkpoints.copy_last(savepoint)
+
+    def _await_end(self, timeout_s: float) -> None:
         if not self._over.wait(timeout_s):
             self._coordinator.stop(False)
             self._over.wait()
+
+    def savepoint(self, folder: Path | str, *, timeout_s: float = 60.0) -> int:
+        """Copy the state as it is now into a folder of its own, and return the number of its epoch.
+
+        `topology.start(spark, restore=folder)` goes on from there. Only for a job that makes
+        checkpoints; it goes on meanwhile.
+        """
+        if self._checkpoints is None:
+            raise ValueError(_NO_CHECKPOINTS)
+        return self._checkpoints.savepoint(self._coordinator, folder, timeout_s).epoch
+
+    def _end(self) -> None:
+        """Called when no worker is left."""
+        if self._checkpoints is not None:
+            self._checkpoints.close()
+        self._over.set()
 
     def _stop_feeds(self) -> None:
         for feed in self._feeds:
@@ -267,13 +309,16 @@ def start(
     waiting: str = Settings.waiting,
     tls: bool | None = None,
     ports: Ports | None = None,
-    recover: bool = False,
-    budget: Budget = STANDARD,
+    checkpoint: Path | str | None = None,
+    checkpoint_s: float = 1.0,
+    retain: int = 3,
+    restore: Path | str | None = None,
+    drop_state: Collection[str] = (),
+    restarts: int = STANDARD.restarts,
 ) -> Job:
-    """Start a graph on Spark; see `Topology.start`.
-
-    With `recover` it goes on without workers that are lost, within the budget of restarts.
-    """
+    """Start a graph on Spark; see `Topology.start`."""
+    check_seconds("checkpoint_s", checkpoint_s)
+    budget = Budget(restarts)
     policy_of(waiting)
     if node not in NODES:
         raise ValueError(f"node is {node!r}; it must be one of {NODES}")
@@ -315,6 +360,12 @@ def start(
         placement = spread_out(wiring, workers)
     if max(placement) >= workers:
         raise ValueError(f"the placement names worker {max(placement)}; there are {workers}")
+    checkpoints = kept = None
+    if checkpoint is not None:
+        checkpoints = Checkpoints(graph, checkpoint, restore, drop_state, retain)
+    elif restore is not None:
+        kept = savepoint_at(restore)
+        check_fits(kept[1], graph, drop=drop_state)
     job = Job(
         wiring,
         placement,
@@ -325,9 +376,13 @@ def start(
         made,
         secured,
         replaced=cluster.scales,
-        recover=recover,
         budget=budget,
+        checkpoints=checkpoints,
     )
+    if checkpoints is not None:
+        checkpoints.begin(job._coordinator, workers, checkpoint_s)
+    elif kept is not None:
+        job._coordinator.go_on(kept[1], kept[0])
     shipped = cloudpickle.dumps((with_job(graph, job.id), placement, limits))
     coordinator = job._coordinator
     settings = Settings(
@@ -341,13 +396,15 @@ def start(
         waiting=waiting,
         cores=plan.core_of if plan else (),
         ports=secured.ports,
-        recover=recover,
+        recover=checkpoints is not None,
+        checkpoint=checkpoints.url if checkpoints is not None else "",
+        generation=checkpoints.generation if checkpoints is not None else 0,
     )
     try:
-        run_workers(cluster, settings, job.id, graph.name, coordinator, job._over.set)
+        run_workers(cluster, settings, job.id, graph.name, coordinator, job._end)
     except BaseException:  # nobody would say that it is over
         coordinator.stop(False)
-        job._over.set()
+        job._end()
         raise
     for feed in job._feeds:
         feed.start()

@@ -1,0 +1,135 @@
+"""A job's checkpoints, as its driver has them: the folder that is its own, and what it goes on from."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+
+from tailrace.checkpoint.committing import Committer, copy_epoch, operators_with_versions
+from tailrace.checkpoint.epochs import Epochs
+from tailrace.checkpoint.errors import CheckpointError
+from tailrace.checkpoint.folder import Folder, folder_at
+from tailrace.checkpoint.lease import take_lease
+from tailrace.checkpoint.manifest import Manifest
+from tailrace.checkpoint.restoring import check_fits
+from tailrace.checkpoint.store import Store
+from tailrace.control.coordinator import Coordinator
+from tailrace.graph.model import Graph
+
+_LOG = logging.getLogger(__name__)
+_LOOK_S = 0.005
+
+
+class Checkpoints:
+    """The folder of a job that makes checkpoints, taken for as long as it lives."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        where: Path | str,
+        restore: Path | str | None = None,
+        drop: Collection[str] = (),
+        keep: int = 3,
+    ) -> None:
+        """Take a folder, and find what to go on from: its newest epoch, or a savepoint."""
+        folder = folder_at(where)
+        self._lease = lease = take_lease(folder, graph.name)
+        try:
+            store = Store(folder, lease)
+            beginning = Manifest.beginning(str(uuid.uuid4()), graph.name, time.time())
+            found = store.resume(beginning, verify=True)
+            for damaged in store.passed_over:
+                _LOG.warning("%s", damaged)
+            self.kept_in = folder.url
+            self.going_on = found
+            if restore is not None:
+                if found.epoch:
+                    raise CheckpointError(
+                        f"restore={str(restore)!r} was given, and checkpoint={str(where)!r} has"
+                        f" epoch {found.epoch} to go on from: leave restore out, or give another"
+                        " folder for the checkpoints"
+                    )
+                self.kept_in, self.going_on = savepoint_at(restore)
+                # What lies in another folder is no part of the epochs in this one.
+                found = replace(
+                    self.going_on,
+                    sections=(),
+                    handles=(),
+                    job=found.job,
+                    generation=found.generation,
+                )
+            check_fits(self.going_on, graph, drop=drop)
+            self.committer = Committer(
+                store, lease, found, graph, operators_with_versions(graph), keep
+            )
+        except BaseException:
+            lease.release()
+            raise
+        self.job = found.job
+        self.url = folder.url
+        self.generation = lease.generation
+
+    def begin(self, coordinator: Coordinator, workers: int, every_s: float) -> None:
+        """Have a job make checkpoints."""
+        epochs = Epochs(workers, every_s, committed=self.going_on.epoch)
+        coordinator.checkpoint(self.committer, epochs, self.going_on, self.kept_in)
+
+    def savepoint(self, coordinator: Coordinator, where: Path | str, timeout_s: float) -> Manifest:
+        """Make an epoch now, and copy it."""
+        target = new_folder(where)
+        before, deadline_s = self.committer.manifest.epoch, time.monotonic() + timeout_s
+        coordinator.ask_epoch()
+        while self.committer.manifest.epoch == before:
+            if coordinator.roster.over:
+                raise CheckpointError("the job ended before there was an epoch to copy")
+            if time.monotonic() > deadline_s:
+                raise TimeoutError(f"no epoch was committed within {timeout_s} s")
+            time.sleep(_LOOK_S)
+        copied = threading.Event()
+        results: list[Manifest | CheckpointError] = []
+
+        def done(result: Manifest | CheckpointError) -> None:
+            results.append(result)
+            copied.set()
+
+        self.committer.savepoint(target, done)
+        if not copied.wait(max(deadline_s - time.monotonic(), 0.0)):
+            raise TimeoutError(f"the epoch was not copied to {target.url!r} within {timeout_s} s")
+        if isinstance(results[0], CheckpointError):
+            raise results[0]
+        return results[0]
+
+    def copy_last(self, where: Path | str) -> Manifest:
+        """When the job has ended: copy the last epoch."""
+        return copy_epoch(folder_at(self.url), self.committer.manifest, new_folder(where))
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        self.committer.close()
+
+
+def savepoint_at(where: Path | str) -> tuple[str, Manifest]:
+    """The folder of a savepoint, or of checkpoints, and its newest epoch."""
+    folder = folder_at(where)
+    store = Store(folder)
+    found = store.latest(verify=True)
+    for damaged in store.passed_over:
+        _LOG.warning("%s", damaged)
+    if found is None or not found.epoch:
+        raise CheckpointError(f"there is no epoch in {folder.url!r} to restore")
+    return folder.url, found
+
+
+def new_folder(where: Path | str) -> Folder:
+    """A folder for a savepoint, in which there is none yet."""
+    folder = folder_at(where)
+    if names := folder.names("epochs"):
+        raise CheckpointError(
+            f"{folder.url!r} has {names[-1]!r} already; give a savepoint a folder of its own"
+        )
+    return folder

@@ -101,9 +101,10 @@ class Topology:
             connections are (`spark.network.crypto.enabled`, `spark.ssl.enabled` and the like)
         ports : the first and the last port that coordinator and workers may listen at, for
             firewalls; by default the setting `spark.tailrace.ports` (as "40000-40100"), or any
-        checkpoint : a folder or URL, where state is kept every `checkpoint_s` seconds. Workers that
-            are lost are then replaced, and all goes on from the last checkpoint; started again,
-            the job goes on there, too. One job at a time may have a folder
+        checkpoint : a folder or URL where state is kept. Workers that are lost are then replaced,
+            and all goes on from the last checkpoint; started again, the job goes on there, too.
+            One job at a time may have a folder
+        checkpoint_s : how often, in seconds
         retain : so many of the last checkpoints stay
         restore : the folder of a savepoint to begin with
         drop_state : operators whose state may be left behind, because the topology has them no more

@@ -57,9 +57,7 @@ class Restoring:
             shared=[value for at, value in shared if at % parallelism == index],
             finished=note.finished,
             handles=[pickle.loads(one) for one in handles[index::parallelism]],
-            chained=same
-            and not self.elsewhere
-            and any(section.kind != "shared" for section in sections),
+            chained=same and not self.elsewhere and any(one.kind != "shared" for one in sections),
         )
 
     def _owner_of(self, operator: str, index: int, parallelism: int) -> Callable[[Hashable], bool]:

@@ -1,4 +1,4 @@
-"""A job's checkpoints, as its driver has them: the folder that is its own, and what it goes on from."""
+"""A job's checkpoints, as its driver has them: the folder, and what it goes on from."""
 
 from __future__ import annotations
 

@@ -18,7 +18,8 @@ class Dealer:
     def __init__(self, receivers: int = 2) -> None:
         stream = Stream("a", "b", Grouping(Rule.SHUFFLE))
         self.exchange = Exchange(0, stream.label, DEFAULT_LIMITS, [])
-        self.exchange.lay([Gate(number, 0, InstanceId("b", number), 1) for number in range(receivers)])
+        gates = [Gate(number, 0, InstanceId("b", number), 1) for number in range(receivers)]
+        self.exchange.lay(gates)
         self.stamp = Stamp()
         self.router = Router(self.exchange, stream, 0, 0, self.stamp, set())
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
@@ -21,7 +23,7 @@ from tailrace.control.waiting import (
     Waiting,
     policy_of,
 )
-from tailrace.transport.ring import Doorbell, Ring
+from tailrace.transport.ring import Doorbell, Reader, Ring
 
 MS = 1_000_000
 US = 1_000
@@ -162,8 +164,64 @@ def test_spin_never_sleeps() -> None:
         assert policy.decide(1 * MS, due_ns, crowded=True).sleep_ns == 0
 
 
+@dataclass
+class Room:
+    """A ring of this process, and the sockets beside it."""
+
+    ring: Ring
+    reader: Reader
+    doorbell: Doorbell
+    sockets: Sockets
+
+
+@pytest.fixture
+def room() -> Iterator[Room]:
+    doorbell = Doorbell()
+    with Ring.create(1 << 16) as ring, ring.reader(doorbell) as reader:
+        sockets = Sockets(doorbell, lambda connection, frame: None)
+        yield Room(ring, reader, doorbell, sockets)
+        sockets.close()
+    doorbell.close()
+
+
+class _Napper(Policy):
+    BEAT_NS = MS
+    vain_ns = 20 * MS
+
+    def nap_ns(self, now_ns: int, worked_ns: int) -> int:
+        return MS
+
+
+def test_who_naps_in_vain_naps_on_until_its_patience_or_what_is_due(room: Room) -> None:
+    waiting = Waiting(_Napper(), room.reader, room.sockets, 2)
+    for due_in_ns, least_ns in ((None, 20 * MS), (5 * MS, 5 * MS), (0, MS)):
+        now_ns = time.monotonic_ns()
+        due_ns = None if due_in_ns is None else now_ns + due_in_ns
+        assert waiting.nap(now_ns, 0, due_ns)
+        assert time.monotonic_ns() - now_ns >= least_ns
+
+
+def test_a_nap_ends_at_the_beat_in_which_a_message_has_come(room: Room) -> None:
+    policy = _Napper()
+    policy.vain_ns = 3_600_000 * MS
+    waiting = Waiting(policy, room.reader, room.sockets, 2)
+    with room.ring.writer() as writer:
+        assert writer.send(b"hello", 0, 2, wait=False)
+    assert waiting.nap(time.monotonic_ns(), 0, None)  # within an hour
+    assert room.reader.read_bytes() == b"hello"
+
+
+def test_a_nap_ends_at_once_when_the_bell_rings(room: Room) -> None:
+    policy = _Napper()
+    policy.BEAT_NS = policy.vain_ns = 3_600_000 * MS
+    waiting = Waiting(policy, room.reader, room.sockets, 2)
+    room.doorbell.ring()
+    assert waiting.nap(time.monotonic_ns(), 0, None)  # and not after an hour
+    assert not room.sockets.sleep(0.0)  # it was served
+
+
 @pytest.mark.parametrize("cores", [0.5, 1.5])
-def test_a_small_quota_of_cores_is_crowded(cores: float) -> None:
+def test_a_small_quota_of_cores_is_crowded(cores: float, room: Room) -> None:
     told: list[bool] = []
 
     class Told(Policy):
@@ -171,12 +229,7 @@ def test_a_small_quota_of_cores_is_crowded(cores: float) -> None:
             told.append(crowded)
             return Rest()
 
-    doorbell = Doorbell()
-    with Ring.create(1 << 16) as ring, ring.reader(doorbell) as reader:
-        sockets = Sockets(doorbell, lambda connection, frame: None)
-        Waiting(Told(), reader, sockets, cores).rest(None, ())
-        sockets.close()
-    doorbell.close()
+    Waiting(Told(), room.reader, room.sockets, cores).rest(None, ())
     assert told == [True]
 
 

@@ -41,10 +41,10 @@ class WatchedCore(Core):
             assert inlet.queued < self.limits.window_records + max(1, records_in(items))
             WatchedCore.largest_queue = max(WatchedCore.largest_queue, inlet.queued)
 
-    def round(self) -> bool:
+    def round(self, poll: bool = True) -> bool:
         if self._chance.randrange(10) < self.slow and not self.ended:
             return True
-        progress = super().round()
+        progress = super().round(poll)
         for instance in self.instances:
             assert all(lane.records >= lane.most_records for lane in instance.full)
         for lane in self._site.lanes.values():

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.transport.decoder import FrameDecoder
+from tailrace.transport.decoder import FrameDecoder, gather
 from tailrace.transport.frame import (
     HEADER,
     HEADER_BYTES,
+    Buffer,
     Frame,
     FrameError,
     frame_header,
@@ -135,3 +137,36 @@ def test_a_frame_in_tiny_chunks_needs_no_more_memory_than_the_frame() -> None:
 def test_a_header_that_does_not_fit_is_refused_with_its_values(target: int, kind: int) -> None:
     with pytest.raises(ValueError, match=str(target if kind == 2 else kind)):
         frame_header(1, target, kind)
+
+
+@given(
+    st.lists(st.lists(st.binary(max_size=50), max_size=4), max_size=5),
+    st.integers(0, 2**32 - 1),
+    st.integers(0, 15),
+    st.sampled_from([bytes, bytearray, memoryview]),
+)
+def test_gathered_frames_are_those_of_header_and_payload(
+    frames: list[list[bytes]], target: int, kind: int, wrap: Callable[[bytes], Buffer]
+) -> None:
+    gathered, expected = bytearray(b"before"), b"before"
+    for parts in frames:
+        size = sum(map(len, parts))
+        gather(gathered, size, target, kind, [wrap(part) for part in parts])
+        expected += frame_header(size, target, kind) + b"".join(parts)
+    assert gathered == expected
+
+
+@pytest.mark.parametrize("said", [0, 1, 3, 100])
+def test_nothing_is_gathered_when_its_size_is_not_as_said(said: int) -> None:
+    gathered = bytearray(b"before")
+    with pytest.raises(ValueError, match=f"do not have {said} bytes"):
+        gather(gathered, said, 7, 2, [b"h", memoryview(b"i")])
+    assert gathered == b"before"
+
+
+@pytest.mark.parametrize(("target", "kind"), [(-1, 2), (2**32, 2), (7, -1), (7, 16)])
+def test_gathering_refuses_what_no_header_can_say(target: int, kind: int) -> None:
+    gathered = bytearray()
+    with pytest.raises(ValueError, match="it must be 0 to"):
+        gather(gathered, 1, target, kind, [b"h"])
+    assert not gathered

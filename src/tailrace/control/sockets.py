@@ -31,8 +31,7 @@ class Sockets:
         self._events: dict[int, int] = {}  # what the epoll watches each connection for
         self._listener: TcpListener | None = None
         self.looked_ns = 0
-        """When it last did, by the host's own clock."""
-        """When they were last served."""
+        """When they were last served, by the host's own clock."""
 
     def watch(self, connection: TcpConnection) -> None:
         """Serve a connection until it is closed."""
@@ -54,6 +53,10 @@ class Sockets:
             if self._events[fd] != events:
                 self._epoll.modify(fd, events)
                 self._events[fd] = events
+
+    def fileno(self) -> int:
+        """What is readable when one of them wants something, or the bell was rung."""
+        return self._epoll.fileno()
 
     @property
     def connected(self) -> bool:

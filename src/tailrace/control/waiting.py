@@ -39,6 +39,10 @@ class Policy:
 
     naps = False
     """Whether to rest after each turn, also if it had something to do."""
+    BEAT_NS = 1
+    """Who has napped in vain naps on, for so long each time,"""
+    vain_ns = 0
+    """until so long has passed."""
 
     def nap_ns(self, now_ns: int, worked_ns: int) -> int:
         """How long to sleep without being woken by messages; 0: not so, decide.
@@ -81,7 +85,7 @@ class Balanced(Policy):
     """Of a core, that may be spun away beyond what was worked."""
     BUCKET_NS = 2_000_000
     """What can be saved of that."""
-    BEAT_NS = 200_000
+    BEAT_NS = 150_000
     """Naps end at whole multiples of this: all workers of a host are up together, and what one of
     them sends is taken by the others in the same beat."""
     NAPS_BELOW_NS = 400_000
@@ -107,6 +111,7 @@ class Balanced(Policy):
         self.naps = self._gap_ns < self.NAPS_BELOW_NS and silence_ns < 4 * self._gap_ns
         if not self.naps:
             return 0
+        self.vain_ns = 4 * self._gap_ns - silence_ns
         nap_ns = self.BEAT_NS - now_ns % self.BEAT_NS
         return nap_ns if nap_ns > self.BEAT_NS // 4 else nap_ns + self.BEAT_NS
 
@@ -154,12 +159,19 @@ class Waiting:
         self._reader = reader
         self._sockets = sockets
 
-    def nap(self, now_ns: int, worked_ns: int) -> bool:
-        """Sleep for a moment, if the policy wants that; sockets are served."""
-        nap_ns = self.policy.nap_ns(now_ns, worked_ns)
-        if nap_ns and self._sockets.sleep(nap_ns / 1e9):
-            self._sockets.look()
-        return nap_ns > 0
+    def nap(self, now_ns: int, worked_ns: int, due_ns: int | None) -> bool:
+        """Sleep for some moments, if the policy wants that; sockets are served.
+
+        In vain it naps on, but not beyond `due_ns`.
+        """
+        policy, sockets = self.policy, self._sockets
+        nap_ns = policy.nap_ns(now_ns, worked_ns)
+        if not nap_ns:
+            return False
+        most_ns = policy.vain_ns if due_ns is None else min(policy.vain_ns, due_ns - now_ns)
+        if self._reader.nap(sockets.fileno(), nap_ns, policy.BEAT_NS, max(most_ns, 0)):
+            sockets.look()
+        return True
 
     def rest(self, due_ns: int | None, sources: Iterable[int]) -> None:
         """Return when there may be something to do: a message, a socket, or it is `due_ns`.

@@ -163,6 +163,7 @@ class Worker:
         self._suspects = False
         self._worked = False  # since it last rested, and when that was over
         self._rested_ns = 0
+        self._polls = False  # in the last turn, its sources
 
     # ---- life ----
 
@@ -358,14 +359,17 @@ class Worker:
 
     def _turn(self, core: Core) -> None:
         messages = self._reader.drain(self._meeting.accept, _DRAIN_MESSAGES)
-        busy = core.round() or messages > 0
+        naps = self._waiting.policy.naps
+        # Who naps asks its sources once in a beat. With work left over, every other turn is enough.
+        self._polls = not naps or not self._polls
+        busy = core.round(self._polls) or messages > 0
         if core.cuts is not None:
             busy |= self._tend_epochs(core)
         self._meeting.flush()
         now_ns = self._clock_ns()
         if now_ns >= self._reporting.next_ns:
             self._reporting.tell_what_is_due(core, now_ns, self._reported_end)
-        if core.ended and not self._drained and not self._meeting.pending:
+        if not self._drained and core.ended and not self._meeting.pending:
             self._drained = True
             if core.cuts is None:
                 self._report_end(core)
@@ -378,7 +382,7 @@ class Worker:
             if self._stopped or not self._running:
                 return
         self._worked |= busy
-        if not busy or (self._waiting.policy.naps and not core.backlog):
+        if not busy or (naps and not core.backlog):
             self._rest(core, busy, here_ns)
         self._check_coordinator()
 
@@ -397,16 +401,18 @@ class Worker:
         self._reporting.report(core, self._clock_ns(), ended=True)
 
     def _rest(self, core: Core, busy: bool, here_ns: int) -> None:
-        due_ns = core.next_due_ns()
+        waiting, due_ns = self._waiting, core.next_due_ns()
         if due_ns is not None:
             due_ns = self._clock.by_host(due_ns)
-            if due_ns <= here_ns:
+            # Who naps has asked all sources in this beat: what became due since is of the next.
+            if due_ns <= (self._rested_ns if waiting.policy.naps else here_ns):
                 return
         worked_ns = here_ns - self._rested_ns if self._worked else 0
-        if not self._waiting.nap(here_ns, worked_ns) and not busy:
-            self._waiting.rest(due_ns, self._source_fds(core))
+        if not waiting.nap(here_ns, worked_ns, due_ns) and not busy:
+            waiting.rest(due_ns, self._source_fds(core))
         self._worked = False
         self._rested_ns = time.monotonic_ns()
+        self._polls = False
 
     def _source_fds(self, core: Core) -> Iterator[int]:
         """The descriptors by which sources say that they have something, if it can be taken."""

@@ -283,8 +283,11 @@ class Core:
 
     # ---- the round ----
 
-    def round(self) -> bool:
-        """Do what can be done now. False: there was nothing, and nothing changes by itself."""
+    def round(self, poll: bool = True) -> bool:
+        """Do what can be done now. False: there was nothing, and nothing changes by itself.
+
+        Without `poll` sources are left for a later round.
+        """
         started_ns = self._clock_ns()
         appetite = self._appetite
         polled = taken = 0  # the most records of a source, and all from queues
@@ -298,7 +301,7 @@ class Core:
                 instance.finish()
                 progress |= instance.ended
             elif instance.source is not None:
-                if not instance.congested and not self._paused:
+                if poll and not instance.congested and not self._paused:
                     found = self._poll(instance, instance.source, appetite)
                     polled = max(polled, found)
                     progress |= found > 0 or instance.ending
@@ -475,14 +478,18 @@ class Core:
     @property
     def ended(self) -> bool:
         """Whether all instances have ended and everything has been sent."""
-        return all(instance.ended for instance in self.instances) and not any(
-            lane.items for lane in self._site.lanes.values()
-        )
+        for instance in self.instances:  # asked in every turn, so without a generator
+            if not instance.ended:
+                return False
+        return not any(lane.items for lane in self._site.lanes.values())
 
     @property
     def backlog(self) -> bool:
         """Whether a queue holds something to do at once."""
-        return any(one.queue for one in self.instances if not one.congested)
+        for instance in self.instances:  # noqa: SIM110 (as in `ended`)
+            if instance.queue.order and not instance.congested:
+                return True
+        return False
 
     @property
     def outstanding(self) -> bool:

@@ -293,7 +293,8 @@ class Instance:
     @property
     def congested(self) -> bool:
         """Whether some receiver cannot take what is gathered for it, or a step has its fill."""
-        return bool(self.full) or any(step.busy for step in self._may_be_busy)
+        # Asked several times in every turn: no generator where there is nothing to ask.
+        return bool(self.full or (self._may_be_busy and any(s.busy for s in self._may_be_busy)))
 
     @property
     def number(self) -> int:

@@ -22,6 +22,8 @@ cdef enum:
     LEAST_SHARE = 4  # of a batch, for one receiver of a shuffle
     MANY = 16  # receivers: more than there are workers, mostly
     LEAST_SHARE_OF_MANY = 16
+    PACE_NS = 1000000  # about a round: so long a receiver may wait for its turn
+    PACE_SHIFT = 4  # it has to be held for some rounds: a burst is shared out
     CANDIDATES = 8  # for a batch of few shares
 
 cdef enum Way:
@@ -61,6 +63,7 @@ cdef class Router:
     cdef dict targets
     cdef int64_t serial, flushes, last_ns
     cdef Py_ssize_t next, receivers
+    cdef int64_t paced_ns, paced_records, pace  # since when; how many since; usual in PACE_NS, << PACE_SHIFT
     cdef int64_t *counts
 
     def __cinit__(self):
@@ -160,11 +163,14 @@ cdef class Router:
         """In equal shares, of no less than some records each: small batches stay whole.
 
         Where not all get something, it starts with the one of the next few that has got least so far.
+        What is small depends on how many records come: if as many again follow at once, whoever got
+        none has not long to wait. Cut at every hop, they would all travel alone in the end.
         """
         cdef Py_ssize_t count = PyList_GET_SIZE(self.lanes), size = PyList_GET_SIZE(records)
         cdef Py_ssize_t least_share = LEAST_SHARE if count <= MANY else LEAST_SHARE_OF_MANY
-        cdef Py_ssize_t shares = min(count, max(size // least_share, 1)), i, start = 0, end
-        cdef Py_ssize_t least
+        cdef Py_ssize_t shares, i, start = 0, end, least
+        least_share = max(least_share, self._usual(size))
+        shares = min(count, max(size // least_share, 1))
         least = self.next = self.next % count
         if shares < count:
             for i in range(1, min(count, CANDIDATES)):
@@ -180,6 +186,16 @@ cdef class Router:
             start = end
         self.next += shares
         return 0
+
+    cdef Py_ssize_t _usual(self, Py_ssize_t size):
+        """About how many records come in PACE_NS, these included."""
+        cdef int64_t since_ns = self.stamp.now_ns - self.paced_ns
+        self.paced_records += size
+        if since_ns >= PACE_NS:
+            self.pace += self.paced_records * PACE_NS // since_ns - (self.pace >> PACE_SHIFT)
+            self.paced_ns = self.stamp.now_ns
+            self.paced_records = 0
+        return self.pace >> PACE_SHIFT
 
     cdef int64_t _got(self, Py_ssize_t place) except -1:
         return self.counts[(<Lane>self.lanes[place]).index]

@@ -1,4 +1,10 @@
-from tailrace.transport.frame import Frame
+from collections.abc import Sequence
+
+from tailrace.transport.frame import Buffer, Frame
+
+def gather(
+    into: bytearray, payload_bytes: int, target: int, kind: int, buffers: Sequence[Buffer]
+) -> None: ...
 
 class FrameDecoder:
     def __init__(self, max_frame_bytes: int) -> None: ...

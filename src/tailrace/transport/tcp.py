@@ -32,7 +32,7 @@ from ipaddress import ip_address
 from typing import Self
 
 from tailrace.transport.auth import NONCE_BYTES, Handshake, HandshakeError, Role
-from tailrace.transport.decoder import FrameDecoder
+from tailrace.transport.decoder import FrameDecoder, gather
 from tailrace.transport.frame import (
     HEADER_BYTES,
     Buffer,
@@ -162,6 +162,8 @@ class TcpConnection:
         self._clock_ns = clock_ns or config.clock_ns
         self._patience_ms = config.dial_ms if connecting else config.handshake_ms
         self._deadline_ns = self._clock_ns() + self._patience_ms * 1_000_000
+        self._max_frame_bytes = config.max_frame_bytes
+        self._max_queued_bytes = config.max_queued_bytes
         self._decoder = FrameDecoder(config.max_frame_bytes)
         self._wire: deque[Buffer] = deque()  # may be written now
         self._frames: deque[Buffer] = deque()  # becomes `_wire` once the peer is authenticated
@@ -226,7 +228,9 @@ class TcpConnection:
     @property
     def pending_bytes(self) -> int:
         """Bytes that wait to be sent."""
-        return 0 if self.closed else self._queued_bytes + self._stream.unsent_bytes
+        if self.close_reason is not None:
+            return 0
+        return self._queued_bytes + self._stream.unsent_bytes
 
     @property
     def unanswered_bytes(self) -> int:
@@ -274,28 +278,26 @@ class TcpConnection:
         if self.close_reason is not None:
             raise ConnectionError(f"connection to {self.address} is closed: {self.close_reason}")
         payload_bytes = len(buffers[0]) if len(buffers) == 1 else sum(map(len, buffers))
-        if payload_bytes > self._config.max_frame_bytes:
+        if payload_bytes > self._max_frame_bytes:
             raise ValueError(
                 f"frame of {payload_bytes} bytes for target {target}; "
-                f"the cap is {self._config.max_frame_bytes}"
+                f"the cap is {self._max_frame_bytes}"
             )
-        frame_bytes = HEADER_BYTES + payload_bytes
-        unsent_bytes = self._queued_bytes + self._stream.unsent_bytes
-        if unsent_bytes + frame_bytes > self._config.max_queued_bytes:
+        queued_bytes = self._queued_bytes + HEADER_BYTES + payload_bytes
+        if queued_bytes + self._stream.unsent_bytes > self._max_queued_bytes:
             return False
-        header = frame_header(payload_bytes, target, kind)
         if payload_bytes > _GATHERED_BYTES:
+            header = frame_header(payload_bytes, target, kind)
             self._gathered = None
             self._frames.append(header)
             self._frames.extend(buffer for buffer in buffers if len(buffer))
         else:
-            if self._gathered is None or len(self._gathered) > _GATHER_BYTES:
-                self._gathered = bytearray()
-                self._frames.append(self._gathered)
-            self._gathered += header
-            for buffer in buffers:
-                self._gathered += buffer
-        self._queued_bytes += frame_bytes
+            gathered = self._gathered
+            if gathered is None or len(gathered) > _GATHER_BYTES:
+                gathered = self._gathered = bytearray()
+                self._frames.append(gathered)
+            gather(gathered, payload_bytes, target, kind, buffers)
+        self._queued_bytes = queued_bytes
         return True
 
     def flush(self) -> None:

@@ -4,14 +4,14 @@ cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
-from libc.errno cimport EBUSY
+from libc.errno cimport EBUSY, EINTR, errno
 from libc.stdint cimport uint64_t
 
 from tailrace.transport.ring.doorbell cimport Doorbell, audible
 from tailrace.transport.ring.memory cimport Memory, copy, inherited, mine, usable
 from tailrace.transport.ring.native cimport (
     RING_INTERRUPTED, RING_MEMBERS, RING_READABLE,
-    doorbell_ring, now_ns, ring_crowded, ring_message, ring_peek, ring_reader, ring_reader_arm,
+    descriptor_wait, doorbell_ring, now_ns, ring_crowded, ring_message, ring_peek, ring_reader, ring_reader_arm,
     ring_reader_close, ring_reader_disarm, ring_reader_open, ring_release, ring_spin,
     ring_spin_close, ring_spin_for, ring_spin_open, ring_take, ring_thread, ring_wait,
 )
@@ -173,6 +173,29 @@ cdef class Reader:
         with nogil:
             found = ring_spin_for(&self.reader, most_ns)
         return found
+
+    def nap(self, int fd, uint64_t first_ns, uint64_t beat_ns, uint64_t most_ns):
+        """Sleep for `first_ns`, and then in beats until there is a message, or `most_ns` are over.
+
+        Nobody is asked to ring. Ends at once when a descriptor is readable, and says whether it is.
+        """
+        cdef Memory memory = self.memory  # stays mapped, whatever another thread closes
+        cdef uint64_t began, slept, sleep = first_ns
+        cdef bint ready = False
+        self._check()
+        with nogil:
+            began = now_ns()
+            while True:
+                ready = descriptor_wait(fd, sleep)
+                if ready or errno == EINTR or ring_peek(&self.reader):
+                    break
+                slept = now_ns() - began
+                if slept >= most_ns:
+                    break
+                # To the next beat, also if this one was late.
+                sleep = beat_ns - (slept - first_ns if slept > first_ns else 0) % beat_ns
+        PyErr_CheckSignals()
+        return ready
 
     def crowded(self):
         """Whether more threads want to run than there are cores, as of some milliseconds ago."""

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import tailrace as tr
+from tailrace.runtime.limits import Limits
 from tests.checkpoint.world import Exact, Ledger, World
 
 SEEDS = int(os.environ.get("SEEDS", "2000"))
@@ -147,3 +148,44 @@ def accepted(make: Callable[[Ledger], tr.Topology], results: Any) -> bool:
         expected = {key: sum(n for n in range(60) if n % 7 == key) for key in range(7)}
         return len(pairs) == 60 and last == expected
     return Counter(map(repr, results)) == undisturbed(make)
+
+
+class Slow(Exact):
+    """Takes a millisecond for each record."""
+
+    def __init__(self, ledger: Ledger, world: list[World]) -> None:
+        super().__init__(ledger)
+        self.world = world
+
+    def write(self, records: Any) -> None:
+        for record in records:
+            self.world[0].clock.now_ns += 1_000_000
+            self.written.append(record)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_an_epoch_does_not_wait_for_all_that_a_slow_sink_could_be_sent(seed: int) -> None:
+    worlds: list[World] = []
+
+    def make(ledger: Ledger) -> tr.Topology:
+        topology = tr.Topology("slow")
+        several = numbers(topology, "numbers", 20_000).map(abs, parallelism=2).shuffle()
+        several.sink(Slow(ledger, worlds), parallelism=1)
+        return topology
+
+    world = World(make, seed, workers=2, every_s=0.5, limits=Limits())
+    worlds.append(world)
+    world.channel_messages = 1000
+    world.hears = [1.0, 1.0]
+    took_s = []
+    written = world.epochs.written
+
+    def note(epoch: int) -> Any:
+        took_s.append(world.clock() / 1e9 - world.epochs.begun_s)
+        return written(epoch)
+
+    world.epochs.written = note  # type: ignore[method-assign]
+    assert len(world.run(most=1_000_000)) == 20_000
+    assert len(took_s) > 5
+    # What was on its way when nobody knew yet how slow the sink is may take longer.
+    assert max(took_s[2:-1]) < 0.5

@@ -123,8 +123,8 @@ class Post:
         channel.append((self.rank, parcels, self.world.clock(), 100))
         return 100
 
-    def credit(self, peer: int, gate: int, taken: int) -> None:
-        self.world.credits.append((peer, gate, taken))
+    def credit(self, peer: int, gate: int, taken: int, window: int) -> None:
+        self.world.credits.append((peer, gate, taken, window))
 
     def check(self, record: Any) -> None:
         pass
@@ -165,10 +165,11 @@ class World:
         self.manifest = self.store.latest() or Manifest.beginning("job", graph.name, 0)
         self.epochs = Epochs(workers, every_s, committed=self.manifest.epoch)
         self.attempt = 0
+        self.hears = [self.chance.choice([0.7, 0.7, 0.02]) for _ in range(workers)]
         self.kills = kills
         self.killed = 0
         self.channels: dict[tuple[int, int], list[Any]] = {}
-        self.credits: list[tuple[int, int, int]] = []
+        self.credits: list[tuple[int, int, int, int]] = []
         self.to_workers: list[list[Any]] = [[] for _ in range(workers)]
         self.to_coordinator: list[tuple[int, Any]] = []
         self.writing: Write | None = None
@@ -238,7 +239,7 @@ class World:
         core = self.cores[rank]
         cuts = core.cuts
         assert cuts is not None
-        commands = bool(self.to_workers[rank]) and self.chance.random() < 0.7
+        commands = bool(self.to_workers[rank]) and self.chance.random() < self.hears[rank]
         if commands:
             self.obey(rank)
         progress = core.round() or commands
@@ -309,8 +310,8 @@ class World:
     def exchange(self) -> bool:
         moved = bool(self.credits)
         while self.credits:
-            peer, gate, taken = self.credits.pop()
-            self.cores[peer].credit(gate, taken)
+            peer, gate, taken, window = self.credits.pop()
+            self.cores[peer].credit(gate, taken, window)
         for (_, peer), channel in self.channels.items():
             for _ in range(self.chance.randint(0, len(channel))):
                 self.cores[peer].deliver(*channel.pop(0))

@@ -118,8 +118,8 @@ class Cluster:
                     self.cores[worker].deliver(rank, [(gate, items)], 0, 1)
                     moved = True
             credits, post.credits = post.credits, []
-            for peer, gate, taken in credits:
-                self.cores[peer].credit(gate, taken)
+            for peer, gate, taken, window in credits:
+                self.cores[peer].credit(gate, taken, window)
         return moved
 
     def _worker_of(self, number: int) -> int:

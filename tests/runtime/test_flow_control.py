@@ -208,10 +208,10 @@ def test_bytes_are_free_again_when_their_records_are_taken() -> None:
         lane.put([1, 2], Stamp())
         lane.take(size_bytes)
     assert lane.bytes_used == 123
-    lane.credit(3)  # half of the second
+    lane.credit(3, 8192)  # half of the second
     assert lane.bytes_used == 23
-    lane.credit(2)  # an older report
-    lane.credit(6)
+    lane.credit(2, 8192)  # an older report
+    lane.credit(6, 8192)
     assert lane.bytes_used == 0
 
 
@@ -284,8 +284,8 @@ class _Direct:
         self.messages.append((parcels, size))
         return max(size, 1)
 
-    def credit(self, peer: int, gate: int, taken: int) -> None:
-        self._cores[peer].credit(gate, taken)
+    def credit(self, peer: int, gate: int, taken: int, window: int) -> None:
+        self._cores[peer].credit(gate, taken, window)
 
     def check(self, record: Any) -> None:
         pass

@@ -82,7 +82,7 @@ def test_what_sending_takes_counts_for_the_round() -> None:
                     assert isinstance(item, tuple)
                     clock.now_ns += 10_000 * len(item[2])
                     self.sent += len(item[2])
-                core.credit(gate, self.sent)
+                core.credit(gate, self.sent, core.limits.window_records)
             return 1
 
     topology = tr.Topology()

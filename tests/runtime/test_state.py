@@ -240,7 +240,7 @@ def test_a_cut_is_of_its_moment_and_the_way_back_leads_to_the_committed_one(
             assert states_in(kept.merged()) == kept.expected[1]
         elif event.what == "lose":
             place.step.retire()
-            other = Place(logic, run.world, 5, before=place.step)
+            other = Place(logic, run.world, 0, before=place.step)
             other.step.watch()
             other.step.take_over(place.step)
             if kept.chain:

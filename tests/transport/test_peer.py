@@ -32,7 +32,7 @@ class Seen:
 
     def __init__(self) -> None:
         self.parcels: list[Parcel] = []
-        self.credits: list[tuple[int, int, int]] = []
+        self.credits: list[tuple[int, int, int, int]] = []
         self.sizes: list[int] = []
         self.arrivals = Arrivals(JumboCodec(lambda: 5), self._deliver, self._credit)
 
@@ -41,8 +41,8 @@ class Seen:
         self.parcels += parcels
         self.sizes.append(size)
 
-    def _credit(self, sender: int, gate: int, taken: int) -> None:
-        self.credits.append((sender, gate, taken))
+    def _credit(self, sender: int, gate: int, taken: int, window: int) -> None:
+        self.credits.append((sender, gate, taken, window))
 
     def take(self, peer: SmallPeer) -> None:
         for kind, payload in peer.messages:
@@ -89,13 +89,13 @@ def test_credits_go_before_a_jumbo_that_waits_and_the_newest_counts() -> None:
     peer.room = 0
     assert peer.send([(1, [(3, 0, ["a"])])])
     for taken in (10, 20):
-        peer.credit(7, taken)
-    peer.credit(8, 1)
+        peer.credit(7, taken, 100)
+    peer.credit(8, 1, 50)
     peer.room = 1
     peer.flush()
     assert [kind for kind, _ in peer.messages] == [KIND_CREDIT]
     seen.take(peer)
-    assert seen.credits == [(3, 7, 20), (3, 8, 1)]
+    assert seen.credits == [(3, 7, 20, 100), (3, 8, 1, 50)]
     assert peer.pending
 
 

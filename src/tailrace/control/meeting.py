@@ -189,10 +189,10 @@ class Meeting:
         assert self._core is not None
         self._core.deliver(sender, parcels, sent_ns, size_bytes)
 
-    def _credited(self, sender: int, gate: int, taken: int) -> None:
+    def _credited(self, sender: int, gate: int, taken: int, window: int) -> None:
         if self._core is not None:
             with suppress(KeyError):  # of a job that was done here before
-                self._core.credit(gate, taken)
+                self._core.credit(gate, taken, window)
 
     def flush(self) -> None:
         """Send what waits, as far as there is room; raises ConnectionError for a lost peer."""
@@ -231,9 +231,9 @@ class Meeting:
         """Send a jumbo; see `Peer.send`."""
         return self._peers[peer].send(parcels)
 
-    def credit(self, peer: int, gate: int, taken: int) -> None:
+    def credit(self, peer: int, gate: int, taken: int, window: int) -> None:
         """Tell a sender what was taken."""
-        self._peers[peer].credit(gate, taken)
+        self._peers[peer].credit(gate, taken, window)
 
     def check(self, record: Any) -> None:
         """Raise CodecError if a record cannot be sent."""

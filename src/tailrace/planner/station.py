@@ -32,7 +32,12 @@ from tailrace.runtime.sink import Sink, SinkLogic
 from tailrace.transport.codec import CodecError
 
 DEALT = (Rule.KEY, Rule.PARTIAL_KEY, Rule.CUSTOM)
-_LIMITS = Limits(window_records=sys.maxsize, gathered_records=sys.maxsize, poll_records=256)
+_LIMITS = Limits(
+    window_records=sys.maxsize,
+    first_window_records=sys.maxsize,
+    gathered_records=sys.maxsize,
+    poll_records=256,
+)
 _FROM, _TO = "\0from", "\0to"
 """Names of stubs; nobody calls an operator so."""
 _PATIENCE_S = 0.001
@@ -239,7 +244,7 @@ class Station:
         now_ns = time.monotonic_ns()
         instance = self._instance
         instance.inlets[self._gates[port], 1].deliver(items, now_ns, now_ns, 0)
-        instance.queue.take(instance, instance.stamp, now_ns, 1, [], sys.maxsize, sys.maxsize)
+        instance.queue.take(instance, instance.stamp, time.monotonic_ns, 1, [], sys.maxsize)
 
     def send(self, peer: int, parcels: list[tuple[int, list[Item]]]) -> int:
         """Keep what the operator has made."""
@@ -252,7 +257,7 @@ class Station:
                     batch.markers.append(item)
         return 1
 
-    def credit(self, peer: int, gate: int, taken: int) -> None:
+    def credit(self, peer: int, gate: int, taken: int, window: int) -> None:
         """Nobody waits for it."""
 
     def check(self, record: Record) -> None:

@@ -177,6 +177,7 @@ class Site:
                         instance.queue,
                         self.transfer[gate.stream],
                         self.wait[gate.stream],
+                        self.limits,
                     )
                     self.inlets[link] = instance.inlets[link] = inlet
 

@@ -66,8 +66,11 @@ class Post(Protocol):
         Raises ValueError if some of the records cannot be sent.
         """
 
-    def credit(self, peer: int, gate: int, taken: int) -> None:
-        """Tell a sender how many of its records have been taken at a gate, ever."""
+    def credit(self, peer: int, gate: int, taken: int, window: int) -> None:
+        """Tell a sender how many of its records have been taken at a gate, ever.
+
+        It may be `window` records ahead of that.
+        """
 
     def check(self, record: Record) -> None:
         """Raise ValueError if a record cannot be sent."""
@@ -253,9 +256,9 @@ class Core:
         """Queue what has arrived from a worker; all of it together was of that size."""
         deliver(self._site.inlets, sender, parcels, sent_ns, self._clock_ns(), size_bytes)
 
-    def credit(self, gate: int, taken: int) -> None:
+    def credit(self, gate: int, taken: int, window: int) -> None:
         """The receiver behind a gate has taken that many records of ours since the start."""
-        self._site.lanes[gate].credit(taken)
+        self._site.lanes[gate].credit(taken, window)
 
     def stop_sources(self) -> None:
         """Let every source end where it is; the job then drains and ends by itself."""
@@ -334,20 +337,19 @@ class Core:
         taken: int = instance.queue.take(
             instance,
             instance.stamp,
-            self._clock_ns(),
+            self._clock_ns,
             limits.round_messages,
             due,
-            limits.window_records // 4,
             limits.window_bytes // 4,
-            limits.gathered_records,
+            min(limits.gathered_records, instance.room),
         )
         if due:
             for inlet in due:
-                inlet.unreported = inlet.unreported_bytes = 0
+                inlet.report()
                 if inlet.peer == self.rank:
-                    self.credit(inlet.gate, inlet.taken)
+                    self.credit(inlet.gate, inlet.taken, inlet.window)
                 else:
-                    self._post.credit(inlet.peer, inlet.gate, inlet.taken)
+                    self._post.credit(inlet.peer, inlet.gate, inlet.taken, inlet.window)
             due.clear()
         return taken
 
@@ -355,7 +357,7 @@ class Core:
         """Process what a source has, and return how many records that were."""
         name = instance.steps[0][0]
         started_ns, instance.timing.inner_ns = self._clock_ns(), 0
-        records = call(name, "poll", source.poll, most)
+        records = call(name, "poll", source.poll, min(most, instance.room))
         if records is None:
             instance.finish()
         if not records:

@@ -136,7 +136,9 @@ class Cuts:
         """An epoch begins: cut what has no links to wait for. Once is enough; later it is known."""
         if epoch <= self.epoch:
             return
-        if self._part is not None or self._given:
+        if self._given:  # nobody has told us yet: an epoch begins only when the last one counts
+            self.committed(self.epoch)
+        if self._part is not None:
             raise RuntimeError(f"epoch {epoch} begins before {self.epoch} is over")
         self.epoch = epoch
         self._part = Part(epoch, [], [], ended=False)
@@ -236,6 +238,8 @@ class Cuts:
 
     def committed(self, epoch: int, *, sinks: bool = True) -> None:
         """An epoch is safe. Without `sinks`, others let it be seen."""
+        if epoch <= self.safe:
+            return
         if epoch != self.epoch or not self._given:
             raise RuntimeError(f"epoch {epoch} is committed; here {self.epoch} is the newest")
         self._given = False

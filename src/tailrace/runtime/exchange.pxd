@@ -11,7 +11,7 @@ cdef class Lane:
     cdef readonly Exchange exchange
     cdef public list items
     cdef readonly int64_t records, sent, messages, bytes_sent, credit_used, bytes_used
-    cdef readonly int64_t most_records, takes
+    cdef readonly int64_t most_records, takes, window
     cdef readonly bint touched
     cdef list tail
     cdef int64_t serial, version, told_ns, segment
@@ -39,7 +39,9 @@ cdef class Exchange:
     cdef public int64_t flushes
     cdef int64_t emitted_ns, version, announced_ns, segment
     cdef object end
-    cdef int64_t window_records, window_bytes, gathered_records
+    cdef readonly int64_t room
+    cdef int64_t window_records, first_window, window_bytes, gathered_records
 
+    cdef int narrow(self) except -1
     cdef int sync(self, Lane lane) except -1
     cdef int touch(self, Lane lane) except -1

@@ -27,6 +27,7 @@ cdef enum:
     AGE_SHIFT = 5  # as in histograms: a thirty-second of its age is within a latency's bucket
 
 cdef int64_t _IDLE = IDLE
+cdef int64_t PLENTY = 1 << 40
 cdef int64_t _BEGINNING = BEGINNING
 
 
@@ -48,6 +49,7 @@ cdef class Lane:
         self.items = []
         # How large records are is known when the first have been sent.
         self.most_records = min(exchange.gathered_records, FIRST_RECORDS)
+        self.window = exchange.first_window
         self.sizes = deque()  # of what was sent: `sent` after it, and bytes
         self.blocked = []  # the sets of those who wait until this is sent
         self.serial = -1
@@ -164,7 +166,7 @@ cdef class Lane:
     def open(self):
         """Whether the receiver may be sent more."""
         return (
-            self.credit_used < self.exchange.window_records
+            self.credit_used < self.window
             and self.bytes_used < self.exchange.window_bytes
         )
 
@@ -179,7 +181,7 @@ cdef class Lane:
         self.sent += self.records
         self.credit_used += self.records
         if not size_bytes:
-            self.most_records = self.exchange.gathered_records
+            self.most_records = min(self.exchange.gathered_records, self.window)
         elif self.records:
             self.bytes_sent += size_bytes
             # The receiver reports each quarter of the window. Nothing may count as the whole of it,
@@ -189,7 +191,8 @@ cdef class Lane:
             self.sizes.append((self.sent, charged))
             # Of large records fewer are gathered, so that a message stays below the window.
             self.most_records = min(
-                max(window_bytes * self.records // size_bytes, 1), self.exchange.gathered_records
+                max(window_bytes * self.records // size_bytes, 1),
+                min(self.exchange.gathered_records, self.window),
             )
         self.records = 0
         self.seal()
@@ -199,8 +202,14 @@ cdef class Lane:
             self.blocked.clear()
         return items
 
-    def credit(self, int64_t taken):
-        """The receiver has taken that many since the start; an older report changes nothing."""
+    def credit(self, int64_t taken, int64_t window):
+        """The receiver has taken that many since the start; an older report changes nothing.
+
+        From now on it wants to be sent no more than `window` beyond that.
+        """
+        if window != self.window:
+            self.window = window
+            self.exchange.narrow()
         self.credit_used = min(self.credit_used, self.sent - taken)
         sizes = self.sizes
         while sizes and sizes[0][0] <= taken:
@@ -216,6 +225,7 @@ cdef class Exchange:
         self.stream = stream
         self.label = label
         self.window_records = limits.window_records
+        self.first_window = min(limits.first_window_records, limits.window_records)
         self.window_bytes = limits.window_bytes
         self.gathered_records = limits.gathered_records
         self.lanes = []
@@ -241,9 +251,20 @@ cdef class Exchange:
                     lane.mark(self.end)
             lane.index = index
             self.lanes.append(lane)
+        self.narrow()
         self.targets.clear()
         for sender in self.senders:
             sender.relaid()
+
+    cdef int narrow(self) except -1:
+        """The window of a receiver has changed."""
+        cdef Lane lane
+        cdef int64_t least = self.window_records
+        for lane in self.lanes:
+            least = min(least, lane.window)
+        # Records are dealt to all: so many until the slowest has its fill.
+        self.room = min(least, PLENTY) * max(PyList_GET_SIZE(self.lanes), 1)
+        return 0
 
     cdef int touch(self, Lane lane) except -1:
         lane.touched = True

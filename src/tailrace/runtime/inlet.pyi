@@ -1,8 +1,10 @@
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from tailrace.runtime.exchange import Stamp
 from tailrace.runtime.histogram import Histogram
+from tailrace.runtime.limits import Limits
 
 class Inlet:
     unreported: int
@@ -18,6 +20,7 @@ class Inlet:
         queue: Queue,
         transfer: Histogram,
         wait: Histogram,
+        limits: Limits,
     ) -> None: ...
     @property
     def gate(self) -> int: ...
@@ -42,6 +45,9 @@ class Inlet:
     @property
     def queued(self) -> int: ...
     def deliver(self, items: list[Any], sent_ns: int, now_ns: int, size_bytes: int) -> None: ...
+    @property
+    def window(self) -> int: ...
+    def report(self) -> None: ...
     def hold(self) -> None: ...
     def release(self) -> None: ...
 
@@ -62,10 +68,9 @@ class Queue:
         self,
         instance: Any,
         stamp: Stamp,
-        now_ns: int,
+        clock_ns: Callable[[], int],
         most_messages: int,
         due: list[Inlet],
-        due_records: int,
         due_bytes: int,
         enough: int = 2048,
     ) -> int: ...

@@ -17,6 +17,10 @@ cdef enum:
     LARGEST = 4096  # records that are processed in one call
     AGE_SHIFT = 5  # see Lane.open_tail
 
+cdef enum:
+    LONGEST_WAIT_NS = 20000000
+    LEAST_WINDOW = 16
+
 cdef int64_t OVER = 0x7FFFFFFFFFFFFFFF
 cdef int64_t AT_ONCE = -OVER
 
@@ -28,6 +32,8 @@ cdef class Inlet:
     cdef readonly int peer, port, stream
     cdef readonly int64_t received, taken, waited_ns
     cdef public int64_t unreported, unreported_bytes, watermark
+    cdef readonly int64_t window  # how many records the sender should be ahead at most
+    cdef int64_t told_window, most_window, oldest_ns
     cdef public bint ended
     cdef readonly bint held
     cdef Py_ssize_t parked  # turns that came up while it was held
@@ -37,7 +43,8 @@ cdef class Inlet:
     cdef readonly Queue queue
     cdef object transfer, wait
 
-    def __init__(self, gate, int peer, int port, int stream, Queue queue not None, transfer, wait):
+    def __init__(self, gate, int peer, int port, int stream, Queue queue not None, transfer, wait,
+                 limits):
         self.gate = gate
         self.peer = peer
         self.port = port
@@ -47,6 +54,8 @@ cdef class Inlet:
         self.wait = wait.counts  # of the whole stream: from there to being taken
         self.messages = deque()
         self.watermark = BEGINNING
+        self.most_window = limits.window_records
+        self.window = self.told_window = min(limits.first_window_records, limits.window_records)
 
     def deliver(self, list items not None, int64_t sent_ns, int64_t now_ns, int64_t size_bytes):
         """Queue items that have arrived."""
@@ -78,6 +87,25 @@ cdef class Inlet:
         self.messages.appendleft((items, now_ns, 0, records))
         self.parked += 1
         return 0
+
+    cdef int adapt(self, int64_t waited_ns) except -1:
+        """Have the sender be ahead by about as much as is processed here in `LONGEST_WAIT_NS`.
+
+        So a marker, which waits behind all of it, does not wait long, however slow this is.
+        """
+        if waited_ns > LONGEST_WAIT_NS:
+            self.window = max(
+                min(<int64_t>LEAST_WINDOW, self.most_window),
+                self.window * LONGEST_WAIT_NS // waited_ns,
+            )
+        elif waited_ns < LONGEST_WAIT_NS // 2 and self.window < self.most_window:
+            self.window = min(2 * self.window, self.most_window)
+        return 0
+
+    def report(self):
+        """The sender is about to hear how many were taken, and of the window."""
+        self.unreported = self.unreported_bytes = 0
+        self.told_window = self.window
 
     def release(self):
         """What has waited is due; behind what others have sent meanwhile."""
@@ -129,8 +157,8 @@ cdef class Queue:
     def __len__(self):
         return len(self.order)
 
-    def take(self, instance, Stamp stamp not None, int64_t now_ns, Py_ssize_t most_messages, list due,
-             int64_t due_records, int64_t due_bytes, int64_t enough=ENOUGH):
+    def take(self, instance, Stamp stamp not None, clock_ns, Py_ssize_t most_messages, list due,
+             int64_t due_bytes, int64_t enough=ENOUGH):
         """Have the instance process what is queued, records of several messages together.
 
         Those of different links are taken in the order of their emission, and put together where
@@ -142,10 +170,11 @@ cdef class Queue:
         cdef Inlet inlet
         cdef list links, sequences
         cdef int64_t taken = 0, gathered, records, size_bytes, waited_ns, received_ns
+        cdef int64_t now_ns = clock_ns()
         order = self.order
-        stamp.now_ns = now_ns
         while order and most_messages > 0:
             links, sequences, gathered = [], [], 0
+            stamp.now_ns = now_ns
             self.group += 1
             while order and most_messages > 0 and gathered < enough:
                 inlet = order.popleft()
@@ -158,6 +187,7 @@ cdef class Queue:
                     (<list>sequences[inlet.place]).extend(items)
                 else:
                     inlet.group = self.group
+                    inlet.oldest_ns = received_ns
                     inlet.place = PyList_GET_SIZE(links)
                     links.append(inlet)
                     sequences.append(items)
@@ -169,10 +199,17 @@ cdef class Queue:
                 inlet.taken += records
                 inlet.unreported += records
                 inlet.unreported_bytes += size_bytes
-                if inlet.unreported >= due_records or inlet.unreported_bytes >= due_bytes:
-                    due.append(inlet)
             taken += gathered
             self._process(instance, links, sequences, stamp)
+            now_ns = clock_ns()
+            for inlet in links:
+                inlet.adapt(now_ns - inlet.oldest_ns)
+                # By what the sender knows: with a window that it has not heard of, it would wait.
+                if (
+                    inlet.unreported >= min(inlet.window, inlet.told_window) // 4
+                    or inlet.unreported_bytes >= due_bytes
+                ):
+                    due.append(inlet)
             if instance.congested:
                 break
         return taken

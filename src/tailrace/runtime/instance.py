@@ -21,6 +21,8 @@ from tailrace.runtime.router import Router
 from tailrace.runtime.state import GoingOn, Stateful
 from tailrace.runtime.step import Fail, Put, Step, call, failure
 
+_PLENTY = 1 << 30
+
 
 @dataclass
 class Context:
@@ -295,6 +297,15 @@ class Instance:
         """Whether some receiver cannot take what is gathered for it, or a step has its fill."""
         # Asked several times in every turn: no generator where there is nothing to ask.
         return bool(self.full or (self._may_be_busy and any(s.busy for s in self._may_be_busy)))
+
+    @property
+    def room(self) -> int:
+        """About how many records its receivers take in some milliseconds."""
+        room = _PLENTY
+        for routers in self.routers.values():
+            for router in routers:
+                room = min(room, router.exchange.room)
+        return room
 
     @property
     def number(self) -> int:

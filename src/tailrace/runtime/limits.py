@@ -10,7 +10,10 @@ class Limits:
     """The bounds on everything that could grow."""
 
     window_records: int = 8192
-    """Records of one link that are under way or queued at the receiver."""
+    """The most records of one link that are under way or queued at the receiver."""
+    first_window_records: int = 64
+    """The same before the receiver has shown how quick it is. It is doubled as long as records are
+    processed within 10 ms, and less when they wait for more than 20."""
     window_bytes: int = 16 << 20
     """Bytes of one link between two workers that are under way or queued, as encoded."""
     gathered_records: int = 2048

@@ -25,7 +25,7 @@ KIND_JUMBO = 2
 KIND_PIECE = 3
 KIND_LAST_PIECE = 4
 KIND_CREDIT = 15
-_CREDIT = struct.Struct("<IQ")
+_CREDIT = struct.Struct("<IQI")
 _PIECE_BYTES = 1 << 20
 
 _RANK_BITS = 16
@@ -101,7 +101,7 @@ class Peer:
         self._rank = rank
         self._mark = mark(rank, 0)
         self._unsent: deque[tuple[int, list[Buffer]]] = deque()
-        self._credits: dict[int, int] = {}
+        self._credits: dict[int, tuple[int, int]] = {}
 
     def begin(self, attempt: int) -> None:
         """All that is sent from now on is of that attempt; what waits to be sent is dropped."""
@@ -131,9 +131,12 @@ class Peer:
             self._write_unsent()
         return size_bytes
 
-    def credit(self, gate: int, taken: int) -> None:
-        """Let that worker know, by the next flush, how many of a link's records were taken."""
-        self._credits[gate] = taken
+    def credit(self, gate: int, taken: int, window: int) -> None:
+        """Let that worker know, by the next flush, how many of a link's records were taken.
+
+        And by how many it may be ahead of that.
+        """
+        self._credits[gate] = taken, window
 
     def flush(self) -> None:
         """Send what waits as far as there is room.
@@ -141,7 +144,9 @@ class Peer:
         Raises ConnectionError when the other worker cannot be reached any more.
         """
         if self._credits:
-            payload = b"".join(_CREDIT.pack(*credit) for credit in self._credits.items())
+            payload = b"".join(
+                _CREDIT.pack(gate, *credit) for gate, credit in self._credits.items()
+            )
             if self._write(KIND_CREDIT, [payload]):
                 self._credits.clear()
         if self._unsent:
@@ -248,9 +253,9 @@ class Arrivals:
         self,
         codec: JumboCodec,
         deliver: Callable[[int, list[Parcel], int, int], None],
-        credit: Callable[[int, int, int], None],
+        credit: Callable[[int, int, int, int], None],
     ) -> None:
-        """Calls `deliver(sender, parcels, sent_ns, size)` and `credit(sender, gate, taken)`."""
+        """Calls `deliver(sender, parcels, sent_ns, size)`, `credit(sender, gate, taken, window)`."""
         self._codec = codec
         self._deliver = deliver
         self._credit = credit
@@ -271,8 +276,8 @@ class Arrivals:
             self.dropped += 1
             return
         if kind == KIND_CREDIT:
-            for gate, taken in _CREDIT.iter_unpack(payload):
-                self._credit(sender, gate, taken)
+            for gate, taken, window in _CREDIT.iter_unpack(payload):
+                self._credit(sender, gate, taken, window)
             return
         whole: bytes | bytearray | memoryview = payload
         if kind not in (KIND_JUMBO, KIND_PIECE, KIND_LAST_PIECE):

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -295,3 +297,16 @@ def test_a_worker_that_dies_whenever_it_opens_uses_up_the_budget(
     one = watched(topology, workers=1, budget=Budget(restarts=3, pause_s=0.01))
     with pytest.raises(JobFailedError, match="all 3 restarts"):
         one.job.await_termination(PATIENCE_S)
+
+
+def test_when_the_driver_is_killed_workers_and_supervisors_end() -> None:
+    program = Path(__file__).with_name("orphan_program.py")
+    with subprocess.Popen(
+        [sys.executable, program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as driver:
+        assert driver.stdout is not None
+        pids = json.loads(driver.stdout.readline())
+        driver.kill()
+    assert len(pids) == 4
+    for pid in pids:
+        gone(pid)

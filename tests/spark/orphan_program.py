@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 
 import tailrace as tr
-from tailrace.spark.job import start
 from tailrace.spark.session import local_spark
 
 if __name__ == "__main__":
     topology = tr.Topology("endless")
     topology.source(tr.sources.rate(100)).shuffle().map(abs, parallelism=2).sink(lambda _: None)
-    job = start(topology.graph, local_spark(2), workers=2, recover=True)
+    job = topology.start(local_spark(2), workers=2, checkpoint=sys.argv[1])
     job.await_running()
     pids = [worker[who] for worker in job.workers for who in ("pid", "supervisor")]
     print(json.dumps(pids), flush=True)

@@ -330,13 +330,13 @@ class Worker:
         try:
             if self.core.cuts is None:
                 self.core.close()
-            else:
+                gc.unfreeze()  # what is left of it goes when the collector comes next
+            else:  # the collector had better not look through all the state that is kept
                 self._retired = self.core
                 self.core.retire()
         except Exception:
             traceback.print_exc()  # it is not what went wrong
         self.core = None
-        gc.unfreeze()  # what is left of it goes when the collector comes next
 
     def _try_turn(self, core: Core) -> None:
         try:

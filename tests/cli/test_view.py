@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 import tailrace as tr
 from tailrace.cli.view import prints, render, watch
+from tailrace.control.budget import Event
 from tailrace.control.progress.summary import Summary, summarise
 from tailrace.control.protocol import Progress
 from tailrace.control.roster import Roster
@@ -79,6 +80,32 @@ def test_it_says_how_sure_clocks_of_several_hosts_make_it() -> None:
     now.workers[1] = replace(now.workers[1], clock_uncertainty_ms=0.254)
     line = render(pretended(), now, before)[0]
     assert line.endswith("(clocks of hosts agree to 0.25 ms)")
+
+
+def test_it_says_what_went_wrong_and_how_long_that_took() -> None:
+    now, before = summary(2.0, 3000), summary(1.0, 1000)
+    gone = Event(1_500_000_000, "worker 1 is gone")
+    lines = render(pretended(), replace(now, restarts=1, events=(gone,)), before)
+    assert lines[-1] == "1 restart, last: worker 1 is gone; recovering"
+    events = (gone, replace(gone, took_ms=41.7))
+    lines = render(pretended(), replace(now, restarts=2, events=events), before)
+    assert lines[-1] == "2 restarts, last: worker 1 is gone; running again after 42 ms"
+
+
+def test_elsewhere_than_on_a_terminal_what_went_wrong_is_a_line_at_once() -> None:
+    first = summary(1.0, 1000)
+    lost = replace(first, phase="recovering", restarts=1, events=(Event(5, "worker 1 is gone"),))
+    told = iter([first, first, lost, lost])
+    job = pretended(await_running=lambda: None)
+    left = [True] * 3 + [False]
+
+    class Job(SimpleNamespace):
+        last_progress = property(lambda _: next(told))
+        is_active = property(lambda _: left.pop(0))
+
+    out = io.StringIO()
+    watch(cast(Any, Job(**vars(job))), out=out, sleep=lambda _: None)
+    assert out.getvalue().count("1 restart, last: worker 1 is gone; recovering") == 1
 
 
 def test_time_counts_from_when_the_job_runs(monkeypatch: pytest.MonkeyPatch) -> None:

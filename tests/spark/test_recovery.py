@@ -1,14 +1,12 @@
-"""Jobs on a real, local Spark that lose their workers: they go on, exactly, and leave nothing.
-
-So far a job goes back to its very beginning, so its sources are read again from their start and
-its sinks show nothing before the end.
-"""
+"""Jobs on a real, local Spark that lose their workers: they go on, exactly, and leave nothing."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -20,11 +18,9 @@ from typing import Any
 import pytest
 
 import tailrace as tr
-from tailrace.control.budget import Budget
-from tailrace.spark.job import Job, JobFailedError, start
+from tailrace.spark.job import Job, JobFailedError
 
 PATIENCE_S = 60.0
-OFTEN = Budget(restarts=100, pause_s=0.0)
 RECORDS, KEYS = 3_000, 7
 
 
@@ -122,13 +118,13 @@ def kill(pid: int) -> None:
 
 
 @pytest.fixture
-def watched(spark: Any) -> Iterator[Callable[..., Watched]]:
+def watched(spark: Any, tmp_path: Path) -> Iterator[Callable[..., Watched]]:
     """Starts jobs that recover; afterwards they are over and nothing of them is there."""
     jobs: list[Watched] = []
 
     def begin(topology: tr.Topology, **options: Any) -> Watched:
-        options = {"workers": 2, "recover": True, "budget": OFTEN, **options}
-        jobs.append(Watched(start(topology.graph, spark, **options)))
+        options = {"workers": 2, "restarts": 100, **options}
+        jobs.append(Watched(topology.start(spark, checkpoint=tmp_path / "state", **options)))
         return jobs[-1]
 
     yield begin
@@ -146,13 +142,13 @@ def took_ms(job: Job) -> str:
 def test_workers_that_are_killed_again_and_again_change_no_result(
     watched: Callable[..., Watched], tmp_path: Path, node: str
 ) -> None:
-    one = watched(counted(tmp_path), node=node)
+    one = watched(counted(tmp_path / "out"), node=node)
     supervisors = {worker["supervisor"] for worker in one.until_running()}
     for number in range(1, 7):
         kill(one.until_running(number - 1)[number % 2]["pid"])
     one.until_running(6)
     assert one.job.await_termination(PATIENCE_S)
-    assert results(tmp_path) == EXACT
+    assert results(tmp_path / "out") == EXACT
     progress = one.job.last_progress
     assert progress.restarts == len(progress.events) == 6
     assert progress.balanced
@@ -161,26 +157,26 @@ def test_workers_that_are_killed_again_and_again_change_no_result(
 
 
 def test_all_workers_at_once_come_back(watched: Callable[..., Watched], tmp_path: Path) -> None:
-    one = watched(counted(tmp_path))
+    one = watched(counted(tmp_path / "out"))
     for worker in one.until_running():
         kill(worker["pid"])
     one.until_running(1)
     assert one.job.await_termination(PATIENCE_S)
-    assert results(tmp_path) == EXACT
+    assert results(tmp_path / "out") == EXACT
     print(f"\nboth killed, noticed to running: {took_ms(one.job)} ms")
 
 
 def test_a_supervisor_takes_its_worker_along_and_spark_starts_both_anew(
     watched: Callable[..., Watched], tmp_path: Path
 ) -> None:
-    one = watched(counted(tmp_path))
+    one = watched(counted(tmp_path / "out"))
     victim = one.until_running()[1]
     kill(victim["supervisor"])
     gone(victim["pid"])
     workers = one.until_running(1)
     assert victim["supervisor"] not in {worker["supervisor"] for worker in workers}
     assert one.job.await_termination(PATIENCE_S)
-    assert results(tmp_path) == EXACT
+    assert results(tmp_path / "out") == EXACT
     progress = one.job.last_progress
     assert progress.restarts == 1
     assert any("Spark ended the workers" in event.what for event in progress.events)
@@ -248,7 +244,7 @@ def test_code_that_always_raises_on_a_record_fails_the_job_with_it(
     def divide(n: int) -> int:
         return n // (n - 777)
 
-    one = watched(counted(tmp_path, divide))
+    one = watched(counted(tmp_path / "out", divide))
     with pytest.raises(
         JobFailedError, match=r"'step' failed on 777: .* 3 times in a row"
     ) as failed:
@@ -259,7 +255,7 @@ def test_code_that_always_raises_on_a_record_fails_the_job_with_it(
 
 
 def test_without_a_restart_left_the_job_fails_and_says_so(watched: Callable[..., Watched]) -> None:
-    one = watched(endless(), budget=Budget(restarts=1))
+    one = watched(endless(), restarts=1, checkpoint_s=1000.0)
     kill(one.until_running()[0]["pid"])
     victim = one.until_running(1)[1]["pid"]
     kill(victim)
@@ -292,6 +288,22 @@ def test_a_worker_that_dies_whenever_it_opens_uses_up_the_budget(
 
     topology = tr.Topology()
     topology.source(range(10)).sink(Deadly())
-    one = watched(topology, workers=1, budget=Budget(restarts=3, pause_s=0.01))
+    one = watched(topology, workers=1, restarts=3)
     with pytest.raises(JobFailedError, match="all 3 restarts"):
         one.job.await_termination(PATIENCE_S)
+
+
+def test_when_the_driver_is_killed_workers_and_supervisors_end(tmp_path: Path) -> None:
+    program = Path(__file__).with_name("orphan_program.py")
+    with subprocess.Popen(
+        [sys.executable, program, tmp_path],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as driver:
+        assert driver.stdout is not None
+        pids = json.loads(driver.stdout.readline())
+        driver.kill()
+    assert len(pids) == 4
+    for pid in pids:
+        gone(pid)

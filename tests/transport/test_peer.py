@@ -5,7 +5,16 @@ from typing import Any
 import pytest
 
 from tailrace.transport.codec import CodecError
-from tailrace.transport.peer import KIND_CREDIT, Arrivals, JumboCodec, Parcel, Peer
+from tailrace.transport.peer import (
+    KIND_CREDIT,
+    MOST_WORKERS,
+    Arrivals,
+    JumboCodec,
+    Parcel,
+    Peer,
+    mark,
+    mark_of,
+)
 
 
 class SmallPeer(Peer):
@@ -105,3 +114,41 @@ def test_a_record_that_cannot_be_encoded_is_told_at_once_and_nothing_is_sent() -
         peer.send([(1, [(0, 0, [lambda: None] * 8)])])
     assert not peer.pending
     assert peer.messages == []
+
+
+def test_what_is_of_another_attempt_is_dropped_pieces_and_credits_included() -> None:
+    peer, seen = SmallPeer(100), Seen()
+    old, new = mark(3, 1), mark(3, 2)
+    peer.send([(0, [(0, 0, ["x" * 250])])])
+    peer.credit(7, 5)
+    peer.flush()
+    seen.arrivals.begin(1)
+    seen.arrivals.accept(old, *peer.messages[0])  # the other pieces never come
+    seen.arrivals.begin(2)
+    for kind, payload in peer.messages:
+        seen.arrivals.accept(old, kind, payload)
+    assert (seen.parcels, seen.credits) == ([], [])
+    assert seen.arrivals.dropped == len(peer.messages)
+    for kind, payload in peer.messages:
+        seen.arrivals.accept(new, kind, payload)
+    assert (len(seen.parcels), seen.credits) == (1, [(3, 7, 5)])
+
+
+def test_what_waits_to_be_sent_is_dropped_when_an_attempt_begins() -> None:
+    peer = SmallPeer(100)
+    peer.room = 0
+    peer.send([(0, [(0, 0, ["x"])])])
+    peer.credit(7, 5)
+    waits = [peer.pending]
+    peer.begin(1)
+    waits.append(peer.pending)
+    assert waits == [True, False]
+    peer.room = 10
+    assert peer.send([(0, [(0, 0, ["y"])])])
+    peer.flush()
+    assert len(peer.messages) == 1
+
+
+def test_a_mark_has_room_for_all_workers_and_keeps_the_attempt_of_another() -> None:
+    assert mark(MOST_WORKERS - 1, 65_535) == 2**32 - 1
+    assert mark_of(5, mark(3, 9)) == mark(5, 9)

@@ -29,6 +29,15 @@ def taken(reader: Reader) -> Message:
     return message
 
 
+def test_a_ring_whose_memory_comes_with_its_messages_is_a_ring_like_others() -> None:
+    created = Ring.create(1 << 20, populate=False)
+    ring = Ring.attach(created.address, populate=False)
+    with created, created.reader() as reader, ring, ring.writer() as writer:
+        for _ in range(3):
+            sent = filled(writer, bytes(10_000))
+            assert [len(payload) for _, _, payload in drained(reader)] == [10_000] * sent
+
+
 def test_a_message_arrives_with_its_target_and_kind() -> None:
     with Ring.create(4096) as ring, ring.reader() as reader, ring.writer() as writer:
         assert reader.read() is None

@@ -126,13 +126,15 @@ def watch(
     while job.is_active and (seconds is None or time.monotonic() - started < seconds):
         sleep(_PERIOD_S)
         now = job.last_progress
-        if now.at_ns == before.at_ns:
+        if (now.at_ns, now.phase, now.events) == (before.at_ns, before.phase, before.events):
             continue
         lines = render(job, now, before)
         turn += 1
         if live:
             out.write(f"\x1b[{shown}F\x1b[J" * bool(shown) + "\n".join(lines) + "\n")
             shown = len(lines)
+        elif now.events != before.events:
+            out.write(f"{lines[0]}\n{lines[-1]}\n")
         elif turn % _PLAIN_EVERY == 1:
             out.write(lines[0] + "\n")
         out.flush()

@@ -113,7 +113,7 @@ class Meeting:
 
     def _by_ring(self, hello: Hello) -> Peer | None:
         try:
-            ring = Ring.attach(hello.ring)
+            ring = Ring.attach(hello.ring, populate=not hello.life)
             writer = ring.writer(self._doorbell)
         except RingError:
             return None  # its memory is elsewhere, or it could not be woken from here

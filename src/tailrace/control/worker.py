@@ -122,7 +122,8 @@ class Worker:
         self._clock = Follower(rank, settings.workers, host_clock_ns)
         self._clock_ns: Callable[[], int] = time.monotonic_ns  # until the job's is known
         self._doorbell = Doorbell()
-        self._ring = Ring.create(settings.ring_bytes)
+        # Who takes another's place is waited for: its memory comes as it is needed.
+        self._ring = Ring.create(settings.ring_bytes, populate=not supervised.life)
         self._reader = self._ring.reader(self._doorbell)
         self._refusals = refusals = Refusals()
         self._sockets = Sockets(self._doorbell, self._on_frame)
@@ -149,7 +150,7 @@ class Worker:
         self._peers: Peers | None = None  # all that take part, when all are there
         self._seats: tuple[int, ...] = ()
         self._ways: dict[int, str] | None = None
-        self._met = self._may_open = self._opened = False
+        self._met = self._may_open = self._opened = self._froze = False
         self._binding: Binding | None = None
         self._running = False
         self._stopped = False
@@ -296,8 +297,9 @@ class Worker:
         if core is not None and self._binding is None:
             self._binding = Binding(core)
             settle(self._ring, core)
-        gc.freeze()  # what operators have loaded stays, too
-        self._opened = True
+        if not self._froze:
+            gc.freeze()  # what operators have loaded stays, too
+        self._opened = self._froze = True
         self._reporting.tell(Ready(self._rank, ways, self._attempt))
 
     # ---- from one attempt to the next ----
@@ -328,14 +330,13 @@ class Worker:
         try:
             if self.core.cuts is None:
                 self.core.close()
-            else:
+                gc.unfreeze()  # what is left of it goes when the collector comes next
+            else:  # the collector had better not look through all the state that is kept
                 self._retired = self.core
                 self.core.retire()
         except Exception:
             traceback.print_exc()  # it is not what went wrong
         self.core = None
-        gc.unfreeze()
-        gc.collect()
 
     def _try_turn(self, core: Core) -> None:
         try:

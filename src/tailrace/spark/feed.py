@@ -9,7 +9,7 @@ from typing import Any
 
 from tailrace.control.coordinator import Coordinator
 from tailrace.control.feed import Note, Say
-from tailrace.control.roster import RUNNING
+from tailrace.control.roster import RECOVERING, RUNNING
 from tailrace.graph.model import Graph
 from tailrace.graph.wiring import Wiring
 from tailrace.runtime.reading import SourceLogic
@@ -83,7 +83,8 @@ class Feed:
                 if self._job_runs:
                     self._end(targets)
         except Exception as error:
-            if self._job_runs:
+            # Rows that went to a worker that was lost are lost: nobody sends them again so far.
+            if self._coordinator.roster.phase in (RUNNING, RECOVERING):
                 self._coordinator.fail(
                     f"the DataFrame of {self._name!r} failed: {gist(error)}", str(error)
                 )

@@ -174,7 +174,8 @@ def gist(error: BaseException) -> str:
     text = str(error)
     found = re.findall(r"^(?:\w+\.)*\w+(?:Error|Exception): .+$", text, re.MULTILINE)
     python = [line for line in found if not line.startswith(("org.", "java.", "py4j."))]
-    line = (python or found or text.splitlines() or [repr(error)])[0]
+    lost = re.findall(r"^ExecutorLostFailure .+$", text, re.MULTILINE)
+    line = (python or found or lost or text.splitlines() or [repr(error)])[0]
     if "No module named 'tailrace'" in line:
         line += (
             " (on the executors; tailrace.ship(spark) brings it there, or install it, or let"

@@ -53,17 +53,19 @@ static inline int ring_init_members(ring_control *c) {
 
 /* The memory has no name in any file system: it is reached through its creator's descriptor and
  * is gone with the last process that maps it, however that ends. Sealed: nobody can cut it short
- * under somebody who maps it. Populated now, not by the first messages. 0 or -errno. */
-static inline int ring_create(ring *r, uint64_t bytes, bool shared, uint64_t window) {
+ * under somebody who maps it. Populated now, or else by the first messages. 0 or -errno. */
+static inline int ring_create_as(ring *r, uint64_t bytes, bool shared, uint64_t window,
+                                 bool populate) {
     uint64_t capacity = RING_MIN_BYTES / RING_UNIT_BYTES;
     while (capacity * RING_UNIT_BYTES < bytes) capacity *= 2;
     uint64_t total = ring_total_bytes(capacity);
     int error, fd = memfd_create("tailrace-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0) return -errno;
+    int flags = MAP_SHARED | (populate ? MAP_POPULATE : 0);
     if (fchmod(fd, 0600) < 0 || ftruncate(fd, (off_t)total) < 0 ||
         fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0)
         goto failed;
-    void *memory = mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+    void *memory = mmap(NULL, total, PROT_READ | PROT_WRITE, flags, fd, 0);
     if (memory == MAP_FAILED) goto failed;
     ring_place(r, memory, capacity, fd);
     ring_control *c = r->control;
@@ -93,18 +95,24 @@ failed:
     return -error;
 }
 
+static inline int ring_create(ring *r, uint64_t bytes, bool shared, uint64_t window) {
+    return ring_create_as(r, bytes, shared, window, true);
+}
+
 /* Why a descriptor was refused, for ring_attach's caller to put into words. */
 enum ring_refusal { RING_NOT_A_RING = 1, RING_OTHER_VERSION, RING_OTHER_SIZE, RING_OTHER_RING };
 
 /* Maps the ring behind fd, if it is one. 0, -errno, or a ring_refusal (found: the offending value).
- * The caller closes fd. */
-static inline int ring_attach(ring *r, int fd, const uint8_t nonce[16], uint64_t *found) {
+ * The caller closes fd. To populate a ring that its creator has not is to do that for it. */
+static inline int ring_attach_as(ring *r, int fd, const uint8_t nonce[16], uint64_t *found,
+                                 bool populate) {
     struct stat file;
     if (fstat(fd, &file) < 0) return -errno;
     *found = (uint64_t)file.st_size;
     if (*found < sizeof(ring_control)) return RING_NOT_A_RING;
     uint64_t total = *found;
-    void *memory = mmap(NULL, total, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+    int flags = MAP_SHARED | (populate ? MAP_POPULATE : 0);
+    void *memory = mmap(NULL, total, PROT_READ | PROT_WRITE, flags, fd, 0);
     if (memory == MAP_FAILED) return -errno;
     const ring_control *c = memory;
     int refusal = 0;
@@ -124,6 +132,10 @@ static inline int ring_attach(ring *r, int fd, const uint8_t nonce[16], uint64_t
     }
     ring_place(r, memory, c->capacity, -1);
     return 0;
+}
+
+static inline int ring_attach(ring *r, int fd, const uint8_t nonce[16], uint64_t *found) {
+    return ring_attach_as(r, fd, nonce, found, true);
 }
 
 static inline void ring_unmap(ring *r) {

@@ -11,8 +11,8 @@ cdef class Memory:
     cdef const unsigned *forks  # of this process, as memory.pyx counts them
 
 
-cdef Memory create(size_bytes, bint shared, window)
-cdef Memory attach(str address)
+cdef Memory create(size_bytes, bint shared, window, bint populate)
+cdef Memory attach(str address, bint populate)
 cdef ring *usable(Memory memory) except NULL
 cdef int refuse_thread() except -1
 cdef unsigned forks() noexcept

@@ -15,8 +15,8 @@ cdef extern from "native/members.h" nogil:
     const unsigned RING_MIN_BYTES, RING_MAX_BYTES, RING_VERSION
     int RING_NOT_A_RING, RING_OTHER_VERSION, RING_OTHER_SIZE
 
-    int ring_create(ring *, uint64_t, bint, uint64_t)
-    int ring_attach(ring *, int, const uint8_t *, uint64_t *)
+    int ring_create_as(ring *, uint64_t, bint, uint64_t, bint)
+    int ring_attach_as(ring *, int, const uint8_t *, uint64_t *, bint)
     void ring_unmap(ring *)
     unsigned ring_forks
     int ring_watch_forks()
@@ -43,7 +43,7 @@ cdef class Memory:
             ring_unmap(&self.ring)
 
 
-cdef Memory create(size_bytes, bint shared, window):
+cdef Memory create(size_bytes, bint shared, window, bint populate):
     if not RING_MIN_BYTES <= size_bytes <= RING_MAX_BYTES:
         raise ValueError(
             f"ring size is {size_bytes} bytes; it must be {RING_MIN_BYTES} to {RING_MAX_BYTES}"
@@ -51,7 +51,7 @@ cdef Memory create(size_bytes, bint shared, window):
     if window < 1:
         raise ValueError(f"window is {window}; it must be at least 1 message")
     cdef Memory self = Memory()
-    cdef int error = ring_create(&self.ring, size_bytes, shared, window)
+    cdef int error = ring_create_as(&self.ring, size_bytes, shared, window, populate)
     if error < 0:
         raise RingError(f"cannot create a ring of {size_bytes} bytes: {os.strerror(-error)}")
     cdef bytes nonce = self.ring.control.nonce[:16]
@@ -59,7 +59,7 @@ cdef Memory create(size_bytes, bint shared, window):
     return self
 
 
-cdef Memory attach(str address):
+cdef Memory attach(str address, bint populate):
     match = re.fullmatch(r"(\d+)/(\d+)/([0-9a-f]{32})", address)
     if match is None:
         raise RingError(f"{address!r} is not the address of a ring (pid/descriptor/nonce)")
@@ -75,7 +75,7 @@ cdef Memory attach(str address):
             " on another node or of another user"
         ) from None
     try:
-        result = ring_attach(&self.ring, fd, nonce, &found)
+        result = ring_attach_as(&self.ring, fd, nonce, &found, populate)
     finally:
         os.close(fd)
     if result < 0:

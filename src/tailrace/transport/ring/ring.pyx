@@ -35,18 +35,19 @@ cdef class Ring:
         raise TypeError("use Ring.create(size_bytes) or Ring.attach(address)")
 
     @staticmethod
-    def create(size_bytes, *, bint shared=False, window=64):
+    def create(size_bytes, *, bint shared=False, window=64, bint populate=True):
         """A new ring with room for ``size_bytes`` of payload (a power of two, or the next one).
 
         A message may take up to half of it. ``window`` is how many messages may pass one that is
-        still being written before that one is skipped.
+        still being written before that one is skipped. Unless told to ``populate`` it, which takes
+        about a millisecond for each megabyte, its memory comes with the first messages.
         """
-        return _ring(create(size_bytes, shared, window))
+        return _ring(create(size_bytes, shared, window, populate))
 
     @staticmethod
-    def attach(str address):
+    def attach(str address, *, bint populate=True):
         """The ring of that address, or a RingError that says why it cannot be had."""
-        return _ring(attach(address))
+        return _ring(attach(address, populate))
 
     def __reduce__(self):
         return Ring.attach, (self.address,)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tailrace.connectors.memory import Items
-from tailrace.control.feed import Intake, Note, Say, unpack
+from tailrace.control.feed import GapError, Intake, Note, Say, unpack
 from tailrace.graph.model import Record
 from tailrace.runtime.rows import records_of
 from tailrace.runtime.source import FedReader, Reader, Reply, Source, Split
@@ -105,21 +105,26 @@ class PushedReader(FedReader):
         """Take rows, or hear of a partition that begins or is done, or of the end."""
         note, behind = unpack(payload)
         if note.say is Say.BEGIN:
-            taken, handed = self._intake.begin(note.batch, note.partition, reply)
+            taken, safe = self._intake.begin(note.batch, note.partition, reply)
             reply(note._replace(say=Say.TAKEN, row=taken).pack())
-            reply(note._replace(say=Say.HANDED, row=handed).pack())
+            reply(note._replace(say=Say.SAFE, row=safe).pack())
         elif note.say is Say.ROWS:
             for rows in self._codec.decode(behind):
-                known = self._intake.take(
-                    note.batch, note.partition, note.row, rows.num_rows, reply
-                )
-                if known < rows.num_rows:
-                    self._waiting.append(_Piece(note, rows.slice(known), self._clock_ns()))
+                self._take(note, rows, reply)
         elif note.say is Say.DONE:
             self._intake.done(note.batch, note.partition)
         elif note.say is Say.END:
             self._ended = True
             reply(note._replace(say=Say.HANDED).pack())
+
+    def _take(self, note: Note, rows: Any, reply: Reply) -> None:
+        try:
+            known = self._intake.take(note.batch, note.partition, note.row, rows.num_rows, reply)
+        except GapError:  # of one who began with the reader before this
+            reply(note._replace(say=Say.AGAIN).pack())
+            return
+        if known < rows.num_rows:
+            self._waiting.append(_Piece(note, rows.slice(known), self._clock_ns()))
 
     def poll(self, most: int) -> list[Record] | None:
         """Rows in the order in which they came; their latency counts from then."""
@@ -146,12 +151,24 @@ class PushedReader(FedReader):
         """The newest batch of which rows were polled, and how many of each partition."""
         return self._batch, tuple(self._polled.items())
 
-    def acknowledge(self, position: Position) -> None:
-        """Tell pushers how many of their rows are safe; they push a few messages beyond that."""
+    def handed_on(self, position: Position) -> None:
+        """Tell pushers that there is room: they push a few messages beyond what was handed on."""
         batch, polled = position
         for partition, rows in polled:
             for reply in self._intake.hand(batch, partition, rows):
                 reply(Note(Say.HANDED, batch, partition, rows).pack())
+
+    def acknowledge(self, position: Position) -> None:
+        """Tell pushers how many of their rows are safe: when all are, Spark may know."""
+        batch, polled = position
+        for partition, rows in polled:
+            for reply in self._intake.secure(batch, partition, rows):
+                reply(Note(Say.SAFE, batch, partition, rows).pack())
+
+    def close(self) -> None:
+        """Whoever still waits must push to the next one that serves this split."""
+        for reply in self._intake.pushers():
+            reply(Note(Say.AGAIN).pack())
 
     def due_ns(self) -> int | None:
         """At once if there is something; otherwise a message wakes the worker."""

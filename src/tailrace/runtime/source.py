@@ -181,7 +181,7 @@ class Source:
         """The reader of a split, from a position or from the start."""
         raise NotImplementedError
 
-    def bind(self, folder: str, operator: str) -> Source:
+    def bind(self, folder: str) -> Source:
         """What to use in its place in a job with checkpoints, before it is shipped to the workers.
 
         `folder` is a path or URL below that of the checkpoints, for what this source may want to

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tailrace.connectors.memory import Items
@@ -47,6 +47,16 @@ class DataFrameSource(Source):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "df": None}
+
+    def bind(self, folder: str) -> Source:
+        """Have Spark note there how far a streaming query got, unless it does so elsewhere.
+
+        For rows are known by the number of their micro-batch: a query that began anew would count
+        from 0.
+        """
+        if not self.df.isStreaming or self.checkpoint is not None:
+            return self
+        return replace(self, checkpoint=f"{folder}/spark")
 
     def open(self, split: Split, clock_ns: Callable[[], int], position: Any = None) -> Reader:
         """Wait for rows. In the driver's own process (a test), collect a bounded DataFrame.

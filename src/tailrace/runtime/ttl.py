@@ -25,6 +25,7 @@ _CHUNK = 16
 """Keys between two looks at the clock: a few microseconds."""
 _PARTS = 1024
 """A dictionary of a million keys takes tens of milliseconds to grow; a part of it does not."""
+_TOGETHER = 1024
 SLICE_NS = 100_000
 
 
@@ -79,7 +80,8 @@ class Forgetter:
         self._periods: list[dict[Hashable, int]] = [{} for _ in range(_PARTS)]
         """In which period a key was last told of; by parts of the hashes."""
         self._keys: deque[tuple[int, list[Hashable]]] = deque()
-        """The keys told of in each period, oldest first; also those told of again later."""
+        """The keys told of in each period, oldest first, in lists that are quick to let go; also
+        those told of again later."""
         self._going: Iterator[Hashable] = iter(())
         self._going_period = 0
         self._is_going = False
@@ -131,7 +133,8 @@ class Forgetter:
         period, keys = self._told[0]
         some = list(islice(keys, _CHUNK))
         if some:
-            if not self._keys or self._keys[-1][0] != period:
+            last, keys_of_last = self._keys[-1] if self._keys else (None, ())
+            if last != period or len(keys_of_last) >= _TOGETHER:
                 self._keys.append((period, []))
             periods, noted = self._periods, self._keys[-1][1]
             for key in some:

@@ -20,7 +20,7 @@ ABOVE: dict[str, set[str]] = {
     "routing": {"graph"},
     "plan": {"graph"},
     "runtime": {"graph", "routing", "transport"},
-    "connectors": {"graph", "runtime"},
+    "connectors": {"graph", "runtime", "checkpoint"},
     "checkpoint": {"graph", "routing", "transport", "runtime"},
     "control": {"graph", "plan", "routing", "transport", "runtime", "checkpoint"},
     "planner": {"graph", "plan", "routing", "transport", "runtime", "control"},

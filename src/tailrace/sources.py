@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from tailrace.connectors.files import Files
 from tailrace.connectors.framing import MOST_LINE_BYTES, Json, Text
@@ -15,11 +15,13 @@ from tailrace.connectors.generate import Bursts, Constant, Generate, Poisson
 from tailrace.connectors.memory import Items
 from tailrace.connectors.sockets import Connect, Listen
 from tailrace.graph.model import Record
+from tailrace.runtime.source import Source
 
 __all__ = [
     "bursts",
     "dataframe",
     "items",
+    "journaled",
     "lines",
     "listen",
     "ndjson",
@@ -196,6 +198,7 @@ def unpaced(
     return Generate(make, None, count, seconds, shares)
 
 
+@overload
 def socket(
     host: str,
     port: int,
@@ -203,11 +206,37 @@ def socket(
     json: bool = False,
     reconnect: bool = True,
     most_line_bytes: int = MOST_LINE_BYTES,
-) -> Connect:
-    """Lines (or JSON values) from a server. See `tailrace.connectors.sockets.Connect`."""
-    return Connect(host, port, Json() if json else Text(), reconnect, most_line_bytes)
+    journal: Literal[False] = False,
+) -> Connect: ...
+@overload
+def socket(
+    host: str,
+    port: int,
+    *,
+    json: bool = False,
+    reconnect: bool = True,
+    most_line_bytes: int = MOST_LINE_BYTES,
+    journal: bool,
+) -> Source: ...
+def socket(
+    host: str,
+    port: int,
+    *,
+    json: bool = False,
+    reconnect: bool = True,
+    most_line_bytes: int = MOST_LINE_BYTES,
+    journal: bool = False,
+) -> Source:
+    """Lines (or JSON values) from a server. See `tailrace.connectors.sockets.Connect`.
+
+    With `journal`, a job with checkpoints logs lines there before it processes them, and loses none
+    that was logged: see `journaled`.
+    """
+    source = Connect(host, port, Json() if json else Text(), reconnect, most_line_bytes)
+    return journaled(source) if journal else source
 
 
+@overload
 def listen(
     port: int,
     host: str = "127.0.0.1",
@@ -215,12 +244,47 @@ def listen(
     json: bool = False,
     most_connections: int = 64,
     most_line_bytes: int = MOST_LINE_BYTES,
-) -> Listen:
+    journal: Literal[False] = False,
+) -> Listen: ...
+@overload
+def listen(
+    port: int,
+    host: str = "127.0.0.1",
+    *,
+    json: bool = False,
+    most_connections: int = 64,
+    most_line_bytes: int = MOST_LINE_BYTES,
+    journal: bool,
+) -> Source: ...
+def listen(
+    port: int,
+    host: str = "127.0.0.1",
+    *,
+    json: bool = False,
+    most_connections: int = 64,
+    most_line_bytes: int = MOST_LINE_BYTES,
+    journal: bool = False,
+) -> Source:
     """Lines (or JSON values) from whoever connects, by default on this host alone.
 
-    See `tailrace.connectors.sockets.Listen`.
+    With `journal`, a job with checkpoints logs lines there before it processes them, and loses none
+    that was logged: see `journaled`. See `tailrace.connectors.sockets.Listen`.
     """
-    return Listen(port, host, Json() if json else Text(), most_connections, most_line_bytes)
+    source = Listen(port, host, Json() if json else Text(), most_connections, most_line_bytes)
+    return journaled(source) if journal else source
+
+
+def journaled(source: Source) -> Source:
+    """A source that cannot be read again, with a journal: for exactly once.
+
+    In a job with checkpoints its records are logged in their folder before they are processed, many
+    at once if many come: each waits for about two writes to that storage. After a failure they are
+    read from there. What had not been logged is lost. Without checkpoints it is the source itself.
+    See `tailrace.connectors.journal.Journaled`.
+    """
+    from tailrace.connectors.journal import Journaled
+
+    return Journaled(source)
 
 
 def dataframe(

@@ -19,10 +19,13 @@ def serve(
     parallelism: int = 1,
     clock_ns: Callable[[], int] | None = None,
     positions: Mapping[Split, Any] | None = None,
+    **options: Any,
 ) -> SourceStep:
     """One instance of a source, as a worker runs it."""
     clock_ns = clock_ns or VirtualClock()
-    return SourceStep(source, index, parallelism, lambda records: None, clock_ns, positions)
+    return SourceStep(
+        source, index, parallelism, lambda records: None, clock_ns, positions, **options
+    )
 
 
 def read_all(reader: Reader | SourceStep, most: int = 100) -> list[Any]:

@@ -10,6 +10,7 @@ def test_the_names_of_sources_and_sinks() -> None:
         "bursts",
         "dataframe",
         "items",
+        "journaled",
         "lines",
         "listen",
         "ndjson",

@@ -21,12 +21,27 @@ def test_an_attempt_after_a_failed_one_goes_on_where_that_was() -> None:
     intake: Intake[str] = Intake()
     assert intake.begin(0, 5, "first") == (0, 0)
     assert intake.take(0, 5, 0, 10, "a") == 0
-    assert intake.hand(0, 5, 10) == ["first"]
+    assert intake.secure(0, 5, 10) == ["first"]
     assert intake.take(0, 5, 10, 10, "a") == 0
     assert intake.begin(0, 5, "second") == (20, 10)
     assert intake.take(0, 5, 15, 10, "a") == 5
-    assert intake.hand(0, 5, 20) == ["first", "second"]
-    assert intake.hand(0, 5, 20) == [], "that is no news"
+    assert intake.secure(0, 5, 20) == ["first", "second"]
+    assert intake.secure(0, 5, 20) == [], "that is no news"
+
+
+def test_rows_that_were_handed_on_are_room_and_not_safe() -> None:
+    intake: Intake[str] = Intake()
+    intake.begin(0, 5, "first")
+    intake.take(0, 5, 0, 10, "first")
+    assert intake.hand(0, 5, 8) == ["first"]
+    assert intake.hand(0, 5, 8) == [], "that is no news"
+    assert intake.begin(0, 5, "second") == (10, 0)
+    assert intake.secure(0, 5, 6) == ["first", "second"]
+    assert intake.secure(0, 5, 10) == ["first", "second"]
+    assert intake.hand(0, 5, 10) == [], "what is safe was handed on"
+    assert intake.pushers() == ["first", "second"]
+    intake.done(0, 5)
+    assert intake.pushers() == []
 
 
 def test_partitions_do_not_know_each_other() -> None:
@@ -35,7 +50,7 @@ def test_partitions_do_not_know_each_other() -> None:
     intake.begin(0, 1, "b")
     intake.take(0, 0, 0, 7, "a")
     assert intake.take(0, 1, 0, 3, "a") == 0
-    assert intake.hand(0, 1, 3) == ["b"]
+    assert intake.secure(0, 1, 3) == ["b"]
 
 
 def test_the_next_batch_begins_with_nothing_and_the_last_is_done_with() -> None:
@@ -46,7 +61,7 @@ def test_the_next_batch_begins_with_nothing_and_the_last_is_done_with() -> None:
     assert intake.take(4, 0, 0, 7, "a") == 0
     assert intake.begin(3, 0, "late") == (ALL, ALL)
     assert intake.take(3, 0, 7, 5, "a") == 5
-    assert intake.hand(3, 0, 5) == []
+    assert intake.secure(3, 0, 5) == []
 
 
 def test_who_pushed_a_partition_that_is_done_is_forgotten() -> None:
@@ -55,12 +70,12 @@ def test_who_pushed_a_partition_that_is_done_is_forgotten() -> None:
     intake.begin(0, 5, "killed")
     intake.begin(0, 5, "second")
     intake.take(0, 5, 0, 10, "second")
-    intake.hand(0, 5, 10)
+    intake.secure(0, 5, 10)
     intake.done(0, 5)
     intake.done(7, 1)
     intake.take(0, 1, 0, 3, "other")
-    assert intake.hand(0, 1, 3) == ["other"]
-    assert intake.hand(0, 5, 10) == []
+    assert intake.secure(0, 1, 3) == ["other"]
+    assert intake.secure(0, 5, 10) == []
     assert intake.begin(0, 5, "third") == (10, 10)
 
 
@@ -69,10 +84,10 @@ def test_an_attempt_with_more_rows_than_the_one_that_is_done_is_answered() -> No
     intake.begin(0, 5, "first")
     intake.begin(0, 5, "second")
     intake.take(0, 5, 0, 10, "first")
-    intake.hand(0, 5, 10)
+    intake.secure(0, 5, 10)
     intake.done(0, 5)
     assert intake.take(0, 5, 0, 12, "second") == 10
-    assert intake.hand(0, 5, 12) == ["second"]
+    assert intake.secure(0, 5, 12) == ["second"]
 
 
 def test_a_gap_is_an_error() -> None:
@@ -112,6 +127,6 @@ def test_however_attempts_die_and_overlap_each_row_comes_once_and_in_order(seed:
         elif action == "hand" and handed < len(taken):
             rows_handed = chance.randint(1, len(taken) - handed)
             handed += rows_handed
-            heard.update(dict.fromkeys(intake.hand(0, 0, handed), handed))
+            heard.update(dict.fromkeys(intake.secure(0, 0, handed), handed))
     assert taken == list(range(total))
     assert handed == total

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import random
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -270,6 +270,7 @@ class Acknowledged(Quiet):
         super().__init__(polls)
         self.at = 0
         self.safe: list[int] = []
+        self.handed: list[int] = []
 
     def poll(self, most: int) -> list[int] | None:
         self.at += 1
@@ -281,6 +282,9 @@ class Acknowledged(Quiet):
     def acknowledge(self, position: int) -> None:
         self.safe.append(position)
 
+    def handed_on(self, position: int) -> None:
+        self.handed.append(position)
+
 
 def test_records_are_acknowledged_when_they_were_handed_on_and_not_before() -> None:
     source = Acknowledged([[1], [2]])
@@ -290,3 +294,119 @@ def test_records_are_acknowledged_when_they_were_handed_on_and_not_before() -> N
     assert records is not None
     step.put(records)
     assert source.safe == [1]
+
+
+def read_one(step: SourceStep) -> None:
+    records = step.poll(1)
+    assert records is not None
+    step.put(records)
+
+
+def commit(step: SourceStep) -> None:
+    deque(step.committed(), maxlen=0)
+
+
+def test_under_checkpoints_records_are_acknowledged_when_their_epoch_is_committed() -> None:
+    source = Acknowledged([[1], [2], [3], [4]])
+    step = serve(source, checkpoints=True)
+    step.cut()
+    commit(step)
+    read_one(step)
+    assert dict(step.cut()) == step.positions() == {Split("", 0, 1): 1}
+    read_one(step)
+    assert source.safe == [0]
+    assert source.handed == [1, 2]
+    commit(step)
+    assert source.safe == [0, 1]
+    step.cut()
+    read_one(step)
+    commit(step)
+    assert source.safe == [0, 1, 2]
+
+
+class Closing(Acknowledged):
+    def __init__(self, polls: list[list[int] | None]) -> None:
+        super().__init__(polls)
+        self.closed: list[int] = []
+
+    def close(self) -> None:
+        self.closed.append(self.at)
+
+
+def test_a_reader_at_its_end_is_closed_when_an_epoch_holds_that() -> None:
+    source = Closing([[1], None])
+    step = serve(source, checkpoints=True)
+    read_one(step)
+    step.cut()
+    assert step.poll(1) is None
+    commit(step)
+    assert (source.safe, source.closed) == ([1], [])
+    assert dict(step.cut()) == {Split("", 0, 1): DONE}
+    commit(step)
+    assert (source.safe, source.closed) == ([1, 2], [2])
+    step.close()
+    assert source.closed == [2]
+
+
+class Returning(Closing):
+    """Can go back without being opened anew, but not before its third record."""
+
+    def go_back(self, position: int | None) -> bool:
+        if position is None or position < 3:
+            return False
+        self.at = position
+        return True
+
+
+@pytest.mark.parametrize("read", [2, 3])
+def test_who_takes_over_gets_the_readers_that_can_go_back(read: int) -> None:
+    source = Returning([[n] for n in range(9)])
+    step = serve(source, checkpoints=True)
+    for _ in range(read):
+        read_one(step)
+    step.cut()
+    commit(step)
+    read_one(step)
+    step.retire()
+    assert source.closed == []
+    after = serve(source, positions=step.safe, kept=step.kept)
+    assert source.closed == ([] if read == 3 else [3])
+    assert source.at == 3
+    after.close()
+    step.close()
+    assert len(source.closed) == (1 if read == 3 else 2)
+
+
+@pytest.mark.parametrize("name", MADE)
+@given(seed=st.integers(0, 1 << 20), n=st.integers(1, 3))
+def test_after_going_back_to_an_epoch_what_it_does_not_hold_comes_again(
+    name: str, seed: int, n: int
+) -> None:
+    chance = random.Random(seed)
+    with TemporaryDirectory() as folder:
+        source = MADE[name](Path(folder))
+        clock = VirtualClock()
+        steps = [serve(source, index, n, clock, checkpoints=True) for index in range(n)]
+        held, seen, counts = list[int](), list[int](), dict[Split, Any]()
+        while len(held) < RECORDS:
+            seen += take(steps, clock, chance.randint(1, 15))
+            if chance.random() < 0.5:
+                cuts = [step.cut() for step in steps]
+                counts = {at[0]: at[1] for cut in cuts for at in cut}  # type: ignore[misc]
+                held = seen.copy()
+                for step in steps:
+                    commit(step)
+            if chance.random() < 0.3 and counts:
+                dead = chance.randrange(n)
+                for index, step in enumerate(steps):
+                    if chance.random() < 0.5:
+                        step.cut()  # which will never count
+                    step.retire()
+                    safe = step.safe
+                    if index == dead:
+                        safe = {split: at for split, at in counts.items() if split.home(n) == dead}
+                    steps[index] = serve(source, index, n, clock, safe, checkpoints=True)
+                seen = held.copy()
+        for step in steps:
+            step.close()
+    assert Counter(held) == Counter(range(RECORDS))

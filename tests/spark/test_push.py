@@ -81,7 +81,7 @@ def test_a_reader_forgets_pushers_that_are_done() -> None:
         pusher.push(numbers(0, 10))
         pusher.finish()
         assert line.said[-1].say is Say.DONE
-        assert reader._intake.hand(0, partition, 11) == []
+        assert reader._intake.secure(0, partition, 11) == []
 
 
 def test_a_job_that_ends_with_the_last_row_does_not_fail_the_pusher() -> None:
@@ -242,3 +242,85 @@ def test_rows_are_pushed_again_from_the_positions_on_whoever_has_the_splits_then
         pusher.push(rows)
         pusher.finish()
     assert sorted(got) == list(range(30))
+
+
+class Epochs(Joined):
+    """Under checkpoints: what was polled is handed on, and safe when somebody commits."""
+
+    def hear(self) -> Note:
+        while not self.notes:
+            if not (records := self.reader.poll(100)):
+                raise StuckError
+            self.got += records
+            self.reader.handed_on(self.reader.position())
+        return self.notes.popleft()
+
+
+def test_a_micro_batch_is_done_only_when_an_epoch_that_holds_it_is_committed() -> None:
+    reader = fresh()
+    got: list[int] = []
+    line = Epochs(reader, got)
+    pusher = Pusher(line, 3, 0)
+    for first in range(0, 30_000, 10_000):
+        pusher.push(numbers(first, first + 10_000))  # many windows, and no epoch meanwhile
+    with pytest.raises(StuckError):
+        pusher.finish()
+    assert got == list(range(30_000))
+    at = reader.position()
+    reader.acknowledge((3, ((0, 29_999),)))
+    with pytest.raises(StuckError):
+        pusher.finish()
+    reader.acknowledge(at)
+    pusher.finish()
+    assert line.said[-1].say is Say.DONE
+
+
+def test_an_attempt_after_a_restored_position_pushes_what_the_epoch_does_not_hold() -> None:
+    reader = fresh()
+    first: list[int] = []
+    Pusher(Epochs(reader, first), 3, 0).push(numbers(0, 10_000))
+    reader.poll(100)
+    at = reader.position()
+    (_, ((_, held),)) = at
+    later: list[int] = []
+    line = Epochs(PushedReader(None, lambda: 0, position=at), later)
+    again = Pusher(line, 3, 0)
+    again.push(numbers(0, 10_000))
+    with pytest.raises(StuckError):
+        again.finish()
+    assert later == list(range(held, 10_000))
+    line.reader.acknowledge(line.reader.position())
+    again.finish()
+
+
+def test_a_micro_batch_that_the_epoch_holds_is_not_taken_again() -> None:
+    """Its last epoch was committed, and the job died before Spark knew."""
+    reader = PushedReader(None, lambda: 0, position=(3, ((0, 100), (1, 50))))
+    got: list[int] = []
+    for partition, rows in ((0, 100), (1, 50)):
+        pusher = Pusher(Epochs(reader, got), 3, partition)
+        pusher.push(numbers(0, rows))
+        pusher.finish()
+    assert got == []
+    pusher = Pusher(Joined(reader, got), 4, 0)
+    pusher.push(numbers(0, 7))
+    pusher.finish()
+    assert got == list(range(7))
+
+
+def test_who_pushes_when_the_job_goes_back_is_told_to_push_again() -> None:
+    before = fresh()
+    waits, sends = (Epochs(before, []) for _ in range(2))
+    waiting, sending = Pusher(waits, 0, 0), Pusher(sends, 0, 1)
+    waiting.push(numbers(0, 10))
+    sending.push(numbers(0, 10))
+    before.close()
+    with pytest.raises(ConnectionError, match="partition 0 of batch 0 must be pushed again"):
+        waiting.finish()
+    sends.notes.clear()  # it has not heard yet, and goes on pushing to the next reader
+    after = PushedReader(None, lambda: 0, position=(0, ((1, 4),)))
+    sends.reader = after
+    sending.push(numbers(10, 20))
+    with pytest.raises(ConnectionError, match="partition 1 of batch 0 must be pushed again"):
+        sending.finish()
+    assert after.poll(100) == []

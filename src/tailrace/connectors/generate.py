@@ -194,7 +194,11 @@ class Generate(Source):
     count: int | None = None
     seconds: float | None = None
     shares: int | None = None
-    rewinds = True
+
+    @property
+    def rewinds(self) -> bool:  # type: ignore[override]
+        """Yes, if `make` gives the same each time; of a set, another process has another order."""
+        return not isinstance(self.make, set | frozenset)
 
     def __post_init__(self) -> None:
         if self.shares is not None and self.shares < 1:

@@ -3,14 +3,18 @@
 A pusher (a Spark task) has one partition of one batch, and speaks with one instance::
 
     pusher    BEGIN                     I have this partition of this batch
-    instance  TAKEN, HANDED             so many of its rows I have already; so many I have passed on
+    instance  TAKEN, SAFE               so many of its rows I have already; so many are safe
     pusher    ROWS, ROWS ...            rows from this number on, as Arrow
     instance  HANDED, HANDED ...        so many of its rows are in the topology by now
+    instance  SAFE, SAFE ...            so many are, and will not be asked for again
     pusher    DONE                      all of them are; forget me
 
-The pusher goes only a few messages beyond HANDED, and is done when that is its last row. Rows are
-known by their number in the partition, so a task that Spark runs again delivers none twice, be it
-after the first has failed or beside it. No I/O here.
+The pusher goes only a few messages beyond HANDED, and is done when its last row is SAFE: with
+checkpoints that is when an epoch that holds it is committed; without, as soon as it is in the
+topology, and then nobody says HANDED. Rows are known by their number in the partition, so a task
+that Spark runs again delivers none twice, be it after the first has failed or beside it. When the
+job goes back to an epoch, the instance says AGAIN to who pushes: what it had sent is needed once
+more, and so is its task. No I/O here.
 """
 
 from __future__ import annotations
@@ -41,6 +45,8 @@ class Say(IntEnum):
     TAKEN = 4
     HANDED = 5
     DONE = 6
+    SAFE = 7
+    AGAIN = 8
 
 
 class Note(NamedTuple):
@@ -70,7 +76,12 @@ def unpack(payload: bytes | memoryview) -> tuple[Note, memoryview]:
 class _Partition(Generic[P]):
     taken: int = 0
     handed: int = 0
+    safe: int = 0
     pushers: list[P] = field(default_factory=list)
+
+
+class GapError(ValueError):
+    """Rows whose forerunners are not there: they were, before the job went back to an epoch."""
 
 
 class Intake(Generic[P]):
@@ -85,19 +96,19 @@ class Intake(Generic[P]):
         self._partitions: dict[int, _Partition[P]] = {}
 
     def restore(self, batch: int, rows: Mapping[int, int]) -> None:
-        """Go on where another stood: with so many rows of each partition of a batch handed on."""
+        """Go on where another stood: with so many rows of each partition of a batch safe."""
         self._batch = batch
-        self._partitions = {one: _Partition(taken, taken) for one, taken in rows.items()}
+        self._partitions = {one: _Partition(safe, safe, safe) for one, safe in rows.items()}
 
     def begin(self, batch: int, partition: int, pusher: P) -> tuple[int, int]:
-        """A pusher is there. Returns how many rows were taken before, and handed on."""
+        """A pusher is there. Returns how many rows were taken before, and how many are safe."""
         if batch < self._batch:
             return ALL, ALL
         if batch > self._batch:
             self._batch, self._partitions = batch, {}
         found = self._partitions.setdefault(partition, _Partition())
         found.pushers.append(pusher)
-        return found.taken, found.handed
+        return found.taken, found.safe
 
     def take(self, batch: int, partition: int, first: int, rows: int, pusher: P) -> int:
         """Rows have come. Returns how many of them, from the front, were there before."""
@@ -105,9 +116,9 @@ class Intake(Generic[P]):
             return rows
         found = self._partitions.get(partition)
         if batch > self._batch or found is None:
-            raise ValueError(f"rows of partition {partition} of batch {batch}, which never began")
+            raise GapError(f"rows of partition {partition} of batch {batch}, which never began")
         if first > found.taken:
-            raise ValueError(
+            raise GapError(
                 f"partition {partition} of batch {batch} goes on with row {first};"
                 f" row {found.taken} was to come"
             )
@@ -128,7 +139,20 @@ class Intake(Generic[P]):
         found.handed = rows
         return found.pushers
 
+    def secure(self, batch: int, partition: int, rows: int) -> list[P]:
+        """So many rows of a partition are safe. Who must know? Nobody, if that is not news."""
+        found = self._partitions.get(partition)
+        if batch != self._batch or found is None or rows <= found.safe:
+            return []
+        found.safe = rows
+        found.handed = max(found.handed, rows)
+        return found.pushers
+
+    def pushers(self) -> list[P]:
+        """All that wait for something."""
+        return [one for found in self._partitions.values() for one in found.pushers]
+
     def done(self, batch: int, partition: int) -> None:
-        """A pusher knows that all rows are in the topology; so do others of its partition."""
+        """A pusher knows that all rows are safe; so do others of its partition."""
         if batch == self._batch and partition in self._partitions:
             self._partitions[partition].pushers.clear()

@@ -28,12 +28,13 @@ def pause_ns(empty: int) -> int:
 class _Served:
     """A split that is being read."""
 
-    __slots__ = ("acknowledges", "empty", "polled_ns", "reader", "split")
+    __slots__ = ("acknowledges", "empty", "ended_in", "polled_ns", "reader", "split")
 
     def __init__(self, split: Split, reader: Reader) -> None:
         self.split = split
         self.reader = reader
         self.acknowledges = type(reader).acknowledge is not Reader.acknowledge
+        self.ended_in: Any = None  # the cut that its end belongs to
         self.empty = 0  # polls in a row that gave nothing
         self.polled_ns = 0
 
@@ -63,9 +64,16 @@ class SourceStep(Stateful):
         positions: Mapping[Split, Any] | None = None,
         *,
         checkpoints: bool = False,
+        kept: dict[Split, Reader] | None = None,
     ) -> None:
-        """With `checkpoints`, safe is only what has been committed."""
+        """With `checkpoints`, safe is only what has been committed.
+
+        Of the readers that another step has kept open, those that can go back are used.
+        """
         super().__init__()
+        self.kept: dict[Split, Reader] = {}
+        """Readers that are open though this step has retired."""
+        self._kept = {} if kept is None else kept
         self.safe: Mapping[Split, Any] | None = positions
         """The positions at the last committed cut; None: the beginning."""
         self._at_cut: Mapping[Split, Any] | None = None
@@ -85,6 +93,7 @@ class SourceStep(Stateful):
         self._done: dict[Split, Any] = {}
         self._elsewhere: set[Split] = set()  # given up, so not new when they are seen again
         self._latest: _Served | None = None
+        self._leaving: list[_Served] = []  # at their end, and open until that is committed
         self._quiet_ns = 0  # with several readers: until then none of them has anything
         self._look_ns = None if source.look_s is None else clock_ns()
         if positions is None:
@@ -97,6 +106,9 @@ class SourceStep(Stateful):
         except BaseException:
             self.close()
             raise
+        finally:
+            while self._kept:
+                self._kept.popitem()[1].close()
 
     def _mine(self, split: Split) -> bool:
         return split.home(self._parallelism) == self._index
@@ -173,7 +185,12 @@ class SourceStep(Stateful):
         while self._ahead and len(self._served) < most:
             split, position = next(iter(self._ahead.items()))
             at = None if position is START else position
-            reader = self.source.open(split, self._clock_ns, at)
+            reader = self._kept.pop(split, None)
+            if reader is not None and not reader.go_back(at):
+                reader.close()
+                reader = None
+            if reader is None:
+                reader = self.source.open(split, self._clock_ns, at)
             del self._ahead[split]
             self._by_split[split] = served = _Served(split, reader)
             self._served.append(served)
@@ -252,7 +269,12 @@ class SourceStep(Stateful):
         return []
 
     def _end(self, served: _Served) -> None:
-        self._close(served)
+        if self._checkpoints and served.acknowledges:
+            self._served.remove(served)
+            del self._by_split[served.split]
+            self._leaving.append(served)
+        else:
+            self._close(served)
         if self._look_ns is None:
             self._done[served.split] = DONE
             self._fill()
@@ -265,11 +287,14 @@ class SourceStep(Stateful):
         served.reader.close()
 
     def put(self, records: list[Record]) -> None:
-        """Hand on what was polled; then, without checkpoints, its sender may know."""
+        """Hand on what was polled; then its sender may know, or when that is committed."""
         self._put(records)
         latest = self._latest
-        if latest is not None and latest.acknowledges and not self._checkpoints:
-            latest.reader.acknowledge(latest.reader.position())
+        if latest is not None and latest.acknowledges:
+            if self._checkpoints:
+                latest.reader.handed_on(latest.reader.position())
+            else:
+                latest.reader.acknowledge(latest.reader.position())
 
     # ---- cuts: the positions of all splits, each time ----
 
@@ -281,6 +306,8 @@ class SourceStep(Stateful):
     def cut(self, *, full: bool = False) -> Iterator[Entry]:
         """Where all splits stand now."""
         self._at_cut = self.positions()
+        for served in self._leaving:
+            served.ended_in = self._at_cut if served.ended_in is None else served.ended_in
         self._finished_before = self.finished
         return iter(list(self._at_cut.items()))
 
@@ -289,10 +316,28 @@ class SourceStep(Stateful):
         self.finished_at_commit = self._finished_before
         if self._at_cut is not None:
             self.safe, self._at_cut = self._at_cut, None
-            for served in self._served:
-                if served.acknowledges and served.split in self.safe:
-                    served.reader.acknowledge(self.safe[served.split])
+            for served in (*self._served, *self._leaving):
+                position = self.safe.get(served.split, START)
+                if served.acknowledges and position is not START and position is not DONE:
+                    served.reader.acknowledge(position)
+            self._let_go(self.safe)
         return iter(())
+
+    def _let_go(self, safe: Mapping[Split, Any]) -> None:
+        """Close the readers whose end is committed."""
+        for served in [one for one in self._leaving if one.ended_in is safe]:
+            self._leaving.remove(served)
+            served.reader.acknowledge(served.reader.position())
+            served.reader.close()
+
+    def retire(self) -> None:
+        """Leave those readers open that can go back, for the step that takes over."""
+        for served in (*self._served, *self._leaving):
+            if type(served.reader).go_back is not Reader.go_back:
+                self.kept[served.split] = served.reader
+        self._served = deque(one for one in self._served if one.split not in self.kept)
+        self._leaving = [one for one in self._leaving if one.split not in self.kept]
+        self._close_readers()
 
     def take_over(self, other: Stateful) -> None:
         """It was opened where the other stood."""
@@ -328,10 +373,18 @@ class SourceStep(Stateful):
 
     def close(self) -> None:
         """Close all readers; then raise what the first of them raised."""
+        self._close_readers()
+        while self.kept:
+            self.kept.popitem()[1].close()
+
+    def _close_readers(self) -> None:
         failures = []
-        while self._served:
+        readers = [*self._served, *self._leaving]
+        self._served.clear()
+        self._leaving.clear()
+        while readers:
             try:
-                self._served.pop().reader.close()
+                readers.pop().reader.close()
             except Exception as error:
                 failures.append(error)
         if failures:
@@ -347,8 +400,9 @@ class SourceLogic:
     def start(self, context: Any) -> Step:
         """Open this instance's splits."""
         positions: Mapping[Any, Any] | None = None
+        kept = None
         if isinstance(context.before, SourceStep):
-            positions = context.before.safe
+            positions, kept = context.before.safe, context.before.kept
         elif (going_on := context.going_on()) is not None:
             positions = dict(going_on.entries)
         return SourceStep(
@@ -359,4 +413,5 @@ class SourceLogic:
             context.clock_ns,
             positions,
             checkpoints=context.epoch is not None,
+            kept=kept,
         )

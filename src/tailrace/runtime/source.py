@@ -95,8 +95,22 @@ class Reader:
         """What it gave before that position is safe: whoever sent it need not keep it.
 
         Called some time after the records were polled and handed on, with a position that it gave
-        itself. Nothing is safe only because it was polled.
+        itself; under checkpoints, when an epoch that holds them is committed. Nothing is safe only
+        because it was polled.
         """
+
+    def handed_on(self, position: Any) -> None:
+        """What it gave before that position is in the topology, and not safe yet.
+
+        Called under checkpoints, for readers that `acknowledge`: there is room for more.
+        """
+
+    def go_back(self, position: Any) -> bool:
+        """Go on from a position that it gave before; False: it must be opened anew for that.
+
+        For readers with connections that closing them would cost.
+        """
+        return False
 
     def close(self) -> None:
         """Let go of files and sockets."""
@@ -144,7 +158,10 @@ class Source:
     """
 
     rewinds: bool = False
-    """Whether `open` with a position gives exactly the records behind it, on any worker."""
+    """Whether `open` with a position gives exactly the records behind it, on any worker.
+
+    As many lives later as one likes, as long as what it reads is there: exactly once needs it.
+    """
     open_at_once: int = OPEN_AT_ONCE
     """Of the splits of an instance at most so many are read at a time, in turn; then the next."""
     look_s: float | None = None
@@ -163,6 +180,14 @@ class Source:
     def open(self, split: Split, clock_ns: Callable[[], int], position: Any = None) -> Reader:
         """The reader of a split, from a position or from the start."""
         raise NotImplementedError
+
+    def bind(self, folder: str) -> Source:
+        """What to use in its place in a job with checkpoints, before it is shipped to the workers.
+
+        `folder` is a path or URL below that of the checkpoints, for what this source may want to
+        keep beside its positions; it is its own, and the same after a restart of the job.
+        """
+        return self
 
     def unpaced(self) -> Source:
         """The same records as fast as they can be had; for measuring what they cost."""

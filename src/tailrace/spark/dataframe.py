@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tailrace.connectors.memory import Items
-from tailrace.control.feed import Intake, Note, Say, unpack
+from tailrace.control.feed import GapError, Intake, Note, Say, unpack
 from tailrace.graph.model import Record
 from tailrace.runtime.rows import records_of
 from tailrace.runtime.source import FedReader, Reader, Reply, Source, Split
@@ -47,6 +47,16 @@ class DataFrameSource(Source):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "df": None}
+
+    def bind(self, folder: str) -> Source:
+        """Have Spark note there how far a streaming query got, unless it does so elsewhere.
+
+        For rows are known by the number of their micro-batch: a query that began anew would count
+        from 0.
+        """
+        if not self.df.isStreaming or self.checkpoint is not None:
+            return self
+        return replace(self, checkpoint=f"{folder}/spark")
 
     def open(self, split: Split, clock_ns: Callable[[], int], position: Any = None) -> Reader:
         """Wait for rows. In the driver's own process (a test), collect a bounded DataFrame.
@@ -105,21 +115,26 @@ class PushedReader(FedReader):
         """Take rows, or hear of a partition that begins or is done, or of the end."""
         note, behind = unpack(payload)
         if note.say is Say.BEGIN:
-            taken, handed = self._intake.begin(note.batch, note.partition, reply)
+            taken, safe = self._intake.begin(note.batch, note.partition, reply)
             reply(note._replace(say=Say.TAKEN, row=taken).pack())
-            reply(note._replace(say=Say.HANDED, row=handed).pack())
+            reply(note._replace(say=Say.SAFE, row=safe).pack())
         elif note.say is Say.ROWS:
             for rows in self._codec.decode(behind):
-                known = self._intake.take(
-                    note.batch, note.partition, note.row, rows.num_rows, reply
-                )
-                if known < rows.num_rows:
-                    self._waiting.append(_Piece(note, rows.slice(known), self._clock_ns()))
+                self._take(note, rows, reply)
         elif note.say is Say.DONE:
             self._intake.done(note.batch, note.partition)
         elif note.say is Say.END:
             self._ended = True
             reply(note._replace(say=Say.HANDED).pack())
+
+    def _take(self, note: Note, rows: Any, reply: Reply) -> None:
+        try:
+            known = self._intake.take(note.batch, note.partition, note.row, rows.num_rows, reply)
+        except GapError:  # of one who began with the reader before this
+            reply(note._replace(say=Say.AGAIN).pack())
+            return
+        if known < rows.num_rows:
+            self._waiting.append(_Piece(note, rows.slice(known), self._clock_ns()))
 
     def poll(self, most: int) -> list[Record] | None:
         """Rows in the order in which they came; their latency counts from then."""
@@ -146,12 +161,24 @@ class PushedReader(FedReader):
         """The newest batch of which rows were polled, and how many of each partition."""
         return self._batch, tuple(self._polled.items())
 
-    def acknowledge(self, position: Position) -> None:
-        """Tell pushers how many of their rows are safe; they push a few messages beyond that."""
+    def handed_on(self, position: Position) -> None:
+        """Tell pushers that there is room: they push a few messages beyond what was handed on."""
         batch, polled = position
         for partition, rows in polled:
             for reply in self._intake.hand(batch, partition, rows):
                 reply(Note(Say.HANDED, batch, partition, rows).pack())
+
+    def acknowledge(self, position: Position) -> None:
+        """Tell pushers how many of their rows are safe: when all are, Spark may know."""
+        batch, polled = position
+        for partition, rows in polled:
+            for reply in self._intake.secure(batch, partition, rows):
+                reply(Note(Say.SAFE, batch, partition, rows).pack())
+
+    def close(self) -> None:
+        """Whoever still waits must push to the next one that serves this split."""
+        for reply in self._intake.pushers():
+            reply(Note(Say.AGAIN).pack())
 
     def due_ns(self) -> int | None:
         """At once if there is something; otherwise a message wakes the worker."""

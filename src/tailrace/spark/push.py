@@ -120,7 +120,7 @@ class Pusher:
         self._note = Note(Say.BEGIN, batch, partition)
         self._codec = ArrowCodec()
         self._rows = 0
-        self._taken = self._handed = 0
+        self._taken = self._handed = self._safe = 0
         self._sent: deque[int] = deque()  # the row numbers at which messages under way end
         line.say(self._note)
         self._hear()
@@ -139,25 +139,32 @@ class Pusher:
             self._sent.append(self._rows)
 
     def finish(self) -> None:
-        """Wait until all rows are in the topology."""
+        """Wait until all rows are safe: in the topology, and in an epoch if there are any."""
         if self._rows < self._taken < ALL:
             raise ValueError(
                 f"partition {self._note.partition} has {self._rows} rows; when it was computed"
                 f" before it had at least {self._taken}. Its computation must give the same rows"
                 " each time"
             )
-        while self._handed < self._rows:
+        while self._safe < self._rows:
             self._hear()
-        if self._handed < ALL:
+        if self._safe < ALL:
             with suppress(ConnectionError):  # the job, having all rows, may have ended
                 self._line.say(self._note._replace(say=Say.DONE))
 
     def _hear(self) -> None:
         note = self._line.hear()
+        if note.say is Say.AGAIN:
+            raise ConnectionError(
+                f"the job has gone back to its last epoch: partition {self._note.partition} of"
+                f" batch {self._note.batch} must be pushed again, from row {self._safe} on"
+            )
         if note.say is Say.TAKEN:
             self._taken = note.row
         else:
-            self._handed = note.row
+            self._handed = max(self._handed, note.row)
+        if note.say is Say.SAFE:
+            self._safe = note.row
         while self._sent and self._sent[0] <= self._handed:
             self._sent.popleft()
 

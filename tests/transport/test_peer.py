@@ -120,7 +120,7 @@ def test_what_is_of_another_attempt_is_dropped_pieces_and_credits_included() -> 
     peer, seen = SmallPeer(100), Seen()
     old, new = mark(3, 1), mark(3, 2)
     peer.send([(0, [(0, 0, ["x" * 250])])])
-    peer.credit(7, 5)
+    peer.credit(7, 5, 9)
     peer.flush()
     seen.arrivals.begin(1)
     seen.arrivals.accept(old, *peer.messages[0])  # the other pieces never come
@@ -131,14 +131,14 @@ def test_what_is_of_another_attempt_is_dropped_pieces_and_credits_included() -> 
     assert seen.arrivals.dropped == len(peer.messages)
     for kind, payload in peer.messages:
         seen.arrivals.accept(new, kind, payload)
-    assert (len(seen.parcels), seen.credits) == (1, [(3, 7, 5)])
+    assert (len(seen.parcels), seen.credits) == (1, [(3, 7, 5, 9)])
 
 
 def test_what_waits_to_be_sent_is_dropped_when_an_attempt_begins() -> None:
     peer = SmallPeer(100)
     peer.room = 0
     peer.send([(0, [(0, 0, ["x"])])])
-    peer.credit(7, 5)
+    peer.credit(7, 5, 9)
     waits = [peer.pending]
     peer.begin(1)
     waits.append(peer.pending)

@@ -255,7 +255,7 @@ class Arrivals:
         deliver: Callable[[int, list[Parcel], int, int], None],
         credit: Callable[[int, int, int, int], None],
     ) -> None:
-        """Calls `deliver(sender, parcels, sent_ns, size)`, `credit(sender, gate, taken, window)`."""
+        """Calls `deliver(sender, parcels, sent_ns, size)`, `credit(sender, gate, taken, most)`."""
         self._codec = codec
         self._deliver = deliver
         self._credit = credit

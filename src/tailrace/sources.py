@@ -308,6 +308,11 @@ def dataframe(
     job with the same `checkpoint` may get the rows of the last micro-batch again. It misses none if
     the job before was drained; what was still under way when a job failed is lost.
 
+    In a job with checkpoints every row counts exactly once: a micro-batch is done for Spark when an
+    epoch that holds all of its rows is committed; when workers are lost, Spark computes again what
+    no epoch holds, and must compute the same rows. Its own `checkpoint` is then in their folder
+    unless one is given.
+
     Parameters
     ----------
     trigger : when to look for rows, as for `DataStreamWriter.trigger`: `{"availableNow": True}`;

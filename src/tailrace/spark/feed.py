@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from time import monotonic, sleep
 from typing import Any
 
 from tailrace.control.coordinator import Coordinator
 from tailrace.control.feed import Note, Say
-from tailrace.control.roster import RECOVERING, RUNNING
+from tailrace.control.roster import RECOVERING, RUNNING, STARTING
 from tailrace.graph.model import Graph
 from tailrace.graph.wiring import Wiring
 from tailrace.runtime.reading import SourceLogic
@@ -19,6 +20,9 @@ from tailrace.spark.launch import gist
 from tailrace.spark.push import Line, Target, Targets, push
 
 _GRACE_S = 2.0
+_NOTICE_S = 30.0
+"""So much later than Spark's tasks the coordinator may notice that a worker is gone."""
+_LOOK_S = 0.02
 
 
 def dataframes(graph: Graph) -> Iterator[tuple[str, DataFrameSource]]:
@@ -33,7 +37,9 @@ class Feed:
     """One DataFrame on its way into a job: a Spark job, or a streaming query.
 
     It begins when the workers run. When it ends, so does its source; when it fails, so does the
-    job; and when the job is over, it is stopped. Rows go from Spark's tasks to the workers.
+    job; and when the job is over, it is stopped. Rows go from Spark's tasks to the workers. A job
+    that makes checkpoints may lose workers and go on: then it is run again, for the new ones, and
+    Spark computes anew what no epoch holds.
     `group` is what Spark knows it by: unique, and without commas, which Connect refuses.
     """
 
@@ -76,18 +82,43 @@ class Feed:
 
     def _run(self) -> None:
         self._coordinator.started.wait()
-        try:
-            if self._job_runs:
+        pushed = False
+        while (attempt := self._attempt()) is not None:
+            try:
                 targets = self._targets()
-                self._read(targets)
-                if self._job_runs:
+                pushed = pushed or self._read(targets)  # and, with checkpoints, all is safe
+                if pushed and self._runs(attempt):
                     self._end(targets)
-        except Exception as error:
-            # Rows that went to a worker that was lost are lost: nobody sends them again so far.
-            if self._coordinator.roster.phase in (RUNNING, RECOVERING):
-                self._coordinator.fail(
-                    f"the DataFrame of {self._name!r} failed: {gist(error)}", str(error)
-                )
+            except Exception as error:
+                if self._runs(attempt) and not self._lost_workers(attempt, error):
+                    self._coordinator.fail(
+                        f"the DataFrame of {self._name!r} failed: {gist(error)}", str(error)
+                    )
+                    return
+            if not self._coordinator.roster.recover:
+                return
+            while self._runs(attempt):  # the end of the source may have to be told again
+                sleep(_LOOK_S)
+
+    def _attempt(self) -> int | None:
+        """The attempt in which the workers run now, as soon as they do; None: they will not."""
+        roster = self._coordinator.roster
+        while roster.phase in (STARTING, RECOVERING):
+            sleep(_LOOK_S)
+        attempt = roster.attempt
+        return attempt if self._job_runs else None
+
+    def _runs(self, attempt: int) -> bool:
+        return self._job_runs and self._coordinator.roster.attempt == attempt
+
+    def _lost_workers(self, attempt: int, error: Exception) -> bool:
+        """Whether it failed because workers were lost, which the coordinator may not know yet."""
+        if not self._coordinator.roster.recover or "Connection" not in str(error):
+            return False
+        deadline = monotonic() + _NOTICE_S
+        while self._runs(attempt) and monotonic() < deadline:
+            sleep(_LOOK_S)
+        return not self._runs(attempt)
 
     @property
     def _job_runs(self) -> bool:
@@ -106,8 +137,8 @@ class Feed:
             tls=self._coordinator.tls,
         )
 
-    def _read(self, targets: Targets) -> None:
-        """Push everything; returns when the DataFrame has ended."""
+    def _read(self, targets: Targets) -> bool:
+        """Push everything; returns when the DataFrame has ended. False: the job did not run."""
         source = self._source
         cluster = cluster_of(source.df.sparkSession)
         with cluster.python():
@@ -115,7 +146,7 @@ class Feed:
         if not source.df.isStreaming:
             cluster.name(self._group, f"tailrace: feeds {self._name!r}")
             pushed.write.format("noop").mode("overwrite").save()
-            return
+            return True
         writer = pushed.writeStream.format("noop").outputMode(source.output_mode)
         writer = writer.queryName(f"tailrace {self._group} {self._name}")
         if source.trigger:
@@ -124,15 +155,18 @@ class Feed:
             writer = writer.option("checkpointLocation", source.checkpoint)
         with self._lock:
             if not self._job_runs:
-                return
+                return False
             self._query = writer.start()
         self._query.awaitTermination()
+        return True
 
     def _end(self, targets: Targets) -> None:
-        for target in targets.instances:
-            line = Line(targets, target)
-            try:
+        with ExitStack() as lines:
+            told = []
+            for target in targets.instances:
+                line = Line(targets, target)
+                lines.callback(line.close)
                 line.say(Note(Say.END))
+                told.append(line)
+            for line in told:  # one whose end is in an epoch already says nothing any more
                 line.hear()
-            finally:
-                line.close()

@@ -15,6 +15,7 @@ from typing import Any
 
 from pyspark import cloudpickle
 
+from tailrace.checkpoint.folder import folder_at
 from tailrace.checkpoint.restoring import check_fits
 from tailrace.control.budget import STANDARD, Budget
 from tailrace.control.coordinator import Coordinator
@@ -38,6 +39,7 @@ from tailrace.plan.show.placement import who_runs_where
 from tailrace.planner.planning import BLIND, Planned, machine_of, plan_of, planned
 from tailrace.planner.replanning import Replan, present_plan, replanned
 from tailrace.runtime.core import DEFAULT_LIMITS, Limits
+from tailrace.runtime.guarantees import bound
 from tailrace.runtime.sink import with_job
 from tailrace.runtime.times import check_seconds
 from tailrace.spark.checkpoints import Checkpoints, new_folder, savepoint_at
@@ -335,6 +337,8 @@ def start(
         check_rate(rate)
         scheduler = scheduler or "auto"
     check_sinks(graph)
+    if checkpoint is not None:
+        graph = bound(graph, folder_at(checkpoint).url)
     cluster = cluster_of(spark)
     if ship is not None:
         bring(spark, ship)

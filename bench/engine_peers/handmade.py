@@ -286,12 +286,18 @@ def _zmq(rank: int, folder: Path) -> tuple[Send, Receive]:
     inbox.bind(f"ipc://{folder}/zmq-{rank}")
     outbox.connect(f"ipc://{folder}/zmq-{1 - rank}")
     outbox.linger = 0  # nothing is under way when it ends
+    return outbox.send, polling(inbox)
+
+
+def polling(inbox: Any) -> Receive:
+    """Receive from a pyzmq socket. Its own timeouts are whole milliseconds, so it is polled."""
+    import zmq
+
     take = inbox.recv
 
     def receive(timeout_s: float | None) -> bytes | None:
         if timeout_s is None:
             return cast(bytes, take())
-        # Its own timeouts are whole milliseconds.
         end = time.perf_counter() + timeout_s
         while True:
             try:
@@ -300,7 +306,7 @@ def _zmq(rank: int, folder: Path) -> tuple[Send, Receive]:
                 if time.perf_counter() >= end:
                     return None
 
-    return outbox.send, receive
+    return receive
 
 
 def do_task(task: Task, rank: int, send: Send, receive: Receive) -> dict[str, Any]:

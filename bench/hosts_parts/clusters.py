@@ -10,7 +10,7 @@ from harness.arrivals import EVEN
 from harness.process import Peer, hear
 from hosts_parts.bare import RING, TCP, TCP_3
 from hosts_parts.namespaces import Hosts, SparkCluster
-from hosts_parts.station import packed, unpacked
+from hosts_parts.station import packed
 
 _CLUSTERS = {RING: (1, 2), TCP: (2, 1), TCP_3: (3, 1)}
 """Hosts with a Spark worker, and the cores that each offers."""
@@ -72,9 +72,7 @@ class Clusters:
         answer = hear(driver, timeout_s=seconds + _PATIENCE_S)[0]
         if answer.get("error"):
             raise RuntimeError(f"{workload} by {where}: {answer['error']}")
-        outcome = unpacked(answer["found"])
-        assert isinstance(outcome, Outcome)
-        return outcome
+        return Outcome(**answer["found"])
 
     def end(self) -> None:
         """End drivers and clusters."""

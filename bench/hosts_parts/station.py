@@ -7,8 +7,8 @@
     spark MASTER HOST DIR   be the driver of a Spark application
     run ORDER               run a workload on it
 
-An ORDER is a pickle in base 64, so is what `watch`, `hand` and `run` answer with. The worker is the
-very class that a Spark task runs; only who started the process differs.
+An ORDER is a pickle in base 64, so is what `watch` and `hand` answer with. The worker is the very
+class that a Spark task runs; only who started the process differs.
 """
 
 import base64
@@ -17,6 +17,7 @@ import pickle
 import sys
 import time
 import traceback
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +123,9 @@ class Station:
     def run(self, order: str) -> dict[str, Any]:
         """See above."""
         assert self._spark is not None
-        return {"found": packed(self._spark.run(**unpacked(order)))}
+        # As plain data: what runs on Spark pickles classes of the workloads by value, and those
+        # would be others at the receiver.
+        return {"found": asdict(self._spark.run(**unpacked(order)))}
 
     def end(self) -> None:
         """Stop Spark, if it was started."""

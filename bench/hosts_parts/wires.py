@@ -5,9 +5,9 @@ import socket
 import struct
 import time
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
-from engine_peers.handmade import Receive, Send
+from engine_peers.handmade import Receive, Send, polling
 
 _PATIENCE_S = 10.0
 _BUFFER_BYTES = 4 << 20
@@ -83,25 +83,12 @@ def zmq_tcp(rank: int, addresses: tuple[str, str], port: int) -> Wire:
     inbox.bind(f"tcp://{addresses[rank]}:{port + rank}")
     outbox.connect(f"tcp://{addresses[1 - rank]}:{port + 1 - rank}")
     outbox.linger = 1000
-    take = inbox.recv
-
-    def receive(timeout_s: float | None) -> bytes | None:
-        if timeout_s is None:
-            return cast(bytes, take())
-        # Its own timeouts are whole milliseconds.
-        end = time.perf_counter() + timeout_s
-        while True:
-            try:
-                return cast(bytes, take(zmq.NOBLOCK))
-            except zmq.Again:
-                if time.perf_counter() >= end:
-                    return None
 
     def close() -> None:
         outbox.close()
         inbox.close()
 
-    return outbox.send, receive, close
+    return outbox.send, polling(inbox), close
 
 
 WIRES = {"tcp": tcp, "zmq tcp": zmq_tcp}

@@ -308,7 +308,13 @@ class Stream:
         return KeyedStream(self._draft, self._regrouped(Rule.PARTIAL_KEY, key), self._time)
 
     def key_by(self, key: KeyFunction | None = None) -> KeyedStream:
-        """By key: records of equal keys go to the same instance, in order. Default: the record."""
+        """By key: records of equal keys go to the same instance, in order. Default: the record.
+
+        The function is called twice for a record, where it is sent and where it is taken, and must
+        give the same both times. To send keys along would cost several times what most functions
+        do. One that takes long is better called in a `map` before, which puts the key into the
+        record.
+        """
         from tailrace.keyed import KeyedStream
 
         return KeyedStream(self._draft, self._regrouped(Rule.KEY, key), self._time)

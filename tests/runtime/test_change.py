@@ -4,6 +4,8 @@ What a protocol will do in a running job is done by hand here: the senders pause
 is taken, states go to the new owners of their keys, the receivers change first, then the senders.
 """
 
+import asyncio
+import threading
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +23,7 @@ from tailrace.runtime.deployment import Deployment, changed, deploy
 from tailrace.runtime.markers import Watermark
 from tailrace.runtime.state import Stateful
 from tailrace.testing import VirtualClock, collect
-from tests.runtime.posts import Kept
+from tests.runtime.posts import Kept, gate_of
 
 Event = tuple[str, int, int]
 """Key, time, number."""
@@ -311,6 +313,57 @@ def test_records_keep_the_origin_of_their_batch_through_operators_and_workers() 
     for item in posts[1].items:
         if isinstance(item, tuple):
             assert {origins[record] for record in item[2]} == {item[1]}
+
+
+def test_records_keep_the_origin_of_their_batch_through_coroutines() -> None:
+    """They end in another order than they began, and several batches at once."""
+
+    async def slow(number: int) -> int:
+        for _ in range(20 - number):
+            await asyncio.sleep(0)
+        return number
+
+    topology = tr.Topology()
+    stream = topology.source(range(10)).async_map(slow, concurrency=100, ordered=False)
+    stream.shuffle().sink(print, parallelism=1)
+    woken = threading.Event()
+    post = Kept()
+    core = Core(
+        0,
+        deploy(topology.graph, [0, 1]),
+        VirtualClock(),
+        post,
+        woken.set,
+        limits=Limits(poll_records=2),
+        origins=True,
+    )
+    while not core.ended:
+        if not core.round():
+            assert woken.wait(30)
+            woken.clear()
+    core.close()
+    batches: dict[int, set[int]] = {}
+    for item in post.items:
+        if isinstance(item, tuple):
+            batches.setdefault(item[1], set()).update(item[2])
+    assert sorted(map(sorted, batches.values())) == [[n, n + 1] for n in range(0, 10, 2)]
+    assert 0 not in batches
+
+
+def test_a_marker_for_a_receiver_that_has_left_is_not_sent() -> None:
+    topology = tr.Topology()
+    topology.source([]).shuffle().sink(print, parallelism=2, name="out")
+    post = Kept()
+    core = Core(0, deploy(topology.graph, [0, 1, 2]), VirtualClock(), post)
+    (instance,) = core.instances
+    ((router,),) = instance.routers.values()
+    post.room = False
+    router.mark(Watermark(5, 0))
+    core.flush()  # it waits for both receivers
+    core.change(changed(core.deployment, parallelism={"out": 1}))
+    post.room = True
+    core.flush()
+    assert [gate for parcels in post.messages for gate, _ in parcels] == [gate_of(core, "out")]
 
 
 def test_a_link_held_by_a_marker_keeps_what_comes_behind_it() -> None:

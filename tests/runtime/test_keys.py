@@ -1,11 +1,16 @@
 """Key functions that raise: their errors go by the policy of the operator that reads the stream."""
 
+import threading
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 import tailrace as tr
 from tailrace.testing import collect, run
+from tailrace.transport.peer import JumboCodec
+from tests.runtime.posts import Kept, core_of
 
 RECORDS = [4, 0, 2, 0, 1]
 
@@ -51,3 +56,42 @@ def test_without_a_policy_it_fails_the_run_and_names_the_record(parallelism: int
     collect(counts)
     with pytest.raises(tr.OperatorFailed, match="failed on 0: ZeroDivisionError"):
         run(topology, workers=2)
+
+
+class UnreadableError(Exception):
+    """Can be pickled, and not be read again: its arguments are not those of its `__init__`."""
+
+    def __init__(self, key: object, why: str) -> None:
+        super().__init__(f"{key}: {why}")
+
+
+class UnwritableError(Exception):
+    """Cannot even be pickled."""
+
+    def __init__(self) -> None:
+        super().__init__("no key")
+        self.lock = threading.Lock()
+
+
+@pytest.mark.parametrize("make", [partial(UnreadableError, 7, "no key"), UnwritableError])
+def test_an_error_that_cannot_travel_arrives_as_what_it_says(
+    make: Callable[[], Exception],
+) -> None:
+    """Else it would fail in the worker that receives it, and take all that came with it along."""
+
+    def key_of(record: int) -> int:
+        raise make()
+
+    topology = tr.Topology()
+    keyed = topology.source([7]).key_by(key_of).scan(lambda n, _: n, parallelism=1, name="op")
+    keyed.sink(print)
+    post = Kept()
+    core = core_of(topology, (0, 1), post=post)
+    while not core.ended:
+        core.round()
+    codec = JumboCodec(lambda: 0)
+    _, ((_, items),) = codec.decode(b"".join(codec.encode(post.messages[0])))
+    _, _, ((record, told),), rejected = items[0]
+    assert rejected
+    assert record == 7
+    assert repr(make()) in str(told)

@@ -199,13 +199,11 @@ def test_instances_without_splits_end_at_once() -> None:
     assert sorted(seen) == list(range(10))
 
 
-def test_all_splits_have_their_turn_and_batches_are_counted() -> None:
+def test_all_splits_have_their_turn() -> None:
     step = serve(sources.unpaced(shares=3))
     assert [step.poll(2) for _ in range(4)] == [[0, 3], [1, 4], [2, 5], [6, 9]]
-    assert step.batches == 4
     step.stop()
     assert step.poll(2) is None
-    assert step.batches == 4
 
 
 def test_sources_of_lines_over_the_network_do_not_rewind() -> None:

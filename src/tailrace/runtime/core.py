@@ -191,6 +191,8 @@ class Core:
     def _changed(self) -> None:
         site = self._site
         self.instances = list(site.instances.values())
+        # What a round looks at first, of each: most of many have nothing to do.
+        self._looks = [(one.queue.order, one.timers, one) for one in self.instances]
         width = len(self.instances) + len(site.lanes)
         self._round_ns = _ROUND_NS + _WIDTH_NS * max(width - 16, 0)
         self._exchanges = list(site.exchanges.values())
@@ -295,10 +297,10 @@ class Core:
         appetite = self._appetite
         polled = taken = 0  # the most records of a source, and all from queues
         progress = bool(self._woken) and self._rouse()
-        for instance in self.instances:
-            if instance.ended:
+        for order, timers, instance in self._looks:
+            if not (order or timers or instance.active) or instance.ended:
                 continue
-            if instance.timers and not instance.full:
+            if timers and not instance.full:
                 progress |= self._fire(instance)
             if instance.ending:
                 instance.finish()
@@ -308,7 +310,7 @@ class Core:
                     found = self._poll(instance, instance.source, appetite)
                     polled = max(polled, found)
                     progress |= found > 0 or instance.ending
-            elif instance.queue.order and not instance.congested:
+            elif order and not instance.congested:
                 taken += self._take(instance)
                 progress = True
         if self.cuts is not None and self.cuts.waiting:
@@ -488,8 +490,8 @@ class Core:
     @property
     def backlog(self) -> bool:
         """Whether a queue holds something to do at once."""
-        for instance in self.instances:  # noqa: SIM110 (as in `ended`)
-            if instance.queue.order and not instance.congested:
+        for order, _, instance in self._looks:  # noqa: SIM110 (as in `ended`)
+            if order and not instance.congested:
                 return True
         return False
 
@@ -501,9 +503,11 @@ class Core:
     def next_due_ns(self) -> int | None:
         """When there is something to do by time alone: a timer or a source; None: never."""
         due = [exchange.due_ns() for exchange in self._exchanges if exchange.pending]
-        for instance in self.instances:
-            if instance.timers and not instance.ended and not instance.full:
-                due.append(instance.timers[0][0])
+        for _, timers, instance in self._looks:
+            if not (timers or instance.active):
+                continue
+            if timers and not instance.ended and not instance.full:
+                due.append(timers[0][0])
             if instance.source is not None and not instance.ending and not instance.congested:
                 at_ns = instance.source.due_ns()
                 if at_ns is not None and not self._paused:

@@ -24,7 +24,6 @@ cdef enum:
     FEW_LANES = 8
     FIRST_RECORDS = 64
     ANNOUNCE_NS = 1000000  # how often many receivers without records hear of time
-    AGE_SHIFT = 5  # as in histograms: a thirty-second of its age is within a latency's bucket
 
 cdef int64_t _IDLE = IDLE
 cdef int64_t PLENTY = 1 << 40
@@ -62,7 +61,7 @@ cdef class Lane:
         before an earlier one: each sender's records stay in their order. Those that are tracked by
         an origin are never put before others, nor taken for what was emitted at another time.
         """
-        cdef int64_t apart, near
+        cdef int64_t run_ns
         cdef Py_ssize_t at
         cdef tuple run
         cdef Exchange exchange = self.exchange
@@ -77,17 +76,15 @@ cdef class Lane:
         at = PyList_GET_SIZE(self.items)
         while at > self.segment_start:
             run = <tuple>self.items[at - 1]
-            apart = stamp.emitted_ns - <int64_t>run[0]
-            # Both are at least so old: taking one time for the other changes no latency by more
-            # than a bucket of its histogram.
-            near = (stamp.now_ns - max(stamp.emitted_ns, <int64_t>run[0])) >> AGE_SHIFT
+            run_ns = run[0]
             if stamp.origin == <int64_t>run[1] and (
-                not apart or (not stamp.origin and -near <= apart <= near)
+                stamp.emitted_ns == run_ns
+                or (not stamp.origin and near(stamp.emitted_ns, run_ns, stamp.now_ns))
             ):
                 self.tail = <list>run[2]
                 self.tail_at = at - 1
                 return 0
-            if apart >= 0 or stamp.origin:
+            if stamp.emitted_ns >= run_ns or stamp.origin:
                 break
             at -= 1
         self.tail = []

@@ -9,13 +9,12 @@ from libc.stdlib cimport calloc, free
 
 from tailrace.runtime.markers import BEGINNING, add_marker
 
-from tailrace.runtime.exchange cimport Stamp
+from tailrace.runtime.exchange cimport Stamp, near
 from tailrace.runtime.hot cimport note
 
 cdef enum:
     ENOUGH = 2048  # records that are taken from the queue before anything else is looked at
     LARGEST = 4096  # records that are processed in one call
-    AGE_SHIFT = 5  # see Lane.open_tail
 
 cdef enum:
     LONGEST_WAIT_NS = 20000000
@@ -220,7 +219,7 @@ cdef class Queue:
         cdef Py_ssize_t *at
         cdef int64_t *head_ns
         cdef list batch = None, entries = instance.entries, sequence
-        cdef int64_t batch_ns = 0, batch_origin = 0, apart
+        cdef int64_t batch_ns = 0, batch_origin = 0
         cdef int port = -1
         cdef Inlet inlet
         cdef tuple run
@@ -247,16 +246,10 @@ cdef class Queue:
                 if type(item) is tuple and len(<tuple>item) == 3:
                     run = <tuple>item
                     if batch is not None:
-                        apart = <int64_t>run[0] - batch_ns
-                        if apart < 0:
-                            apart = -apart
                         if (
                             inlet.port == port and run[1] == batch_origin
                             and PyList_GET_SIZE(batch) < LARGEST
-                            and (
-                                not apart
-                                or apart <= (stamp.now_ns - max(<int64_t>run[0], batch_ns)) >> AGE_SHIFT
-                            )
+                            and near(run[0], batch_ns, stamp.now_ns)
                         ):
                             batch += run[2]
                             continue

@@ -120,6 +120,8 @@ class Instance:
     watermark: int = BEGINNING
     idle: bool = False
     """Whether all that could hold its time back is idle."""
+    active: bool = False
+    """Whether it may have something to do though nothing has come: a source, or one that ends."""
     ended: bool = False
     on_checkpoint: Callable[[Checkpoint], None] | None = None
     """What the core does when the marker of an epoch has come on one of its links."""
@@ -162,6 +164,7 @@ class Instance:
         self._may_be_busy = [step for _, step in self.steps if type(step).busy is not Step.busy]
         first = self.steps[0][1]
         self.source = first if isinstance(first, SourceStep) else None
+        self.active = self.source is not None
 
     def _guards(self, operator: Operator, step: Step, fail: Fail) -> list[Put]:
         counts = self.counts[operator.name]
@@ -262,6 +265,7 @@ class Instance:
             if self.source is not None:
                 self.emitted_ns = self.clock_ns()
             self._ending = self._finish()
+            self.active = True
         next(self._ending, None)
 
     @property

@@ -80,8 +80,6 @@ class SourceStep(Stateful):
         self._checkpoints = checkpoints
         self.source = source
         self.emitted_ns = 0
-        self.batches = 0
-        """How many polls have given records: the number of the newest batch, counted from 1."""
         self._index = index
         self._parallelism = parallelism
         self._put = put
@@ -231,7 +229,6 @@ class SourceStep(Stateful):
         records = served.reader.poll(most)
         if records:
             served.empty = 0
-            self.batches += 1
             self._latest = served
             emitted_ns = served.reader.emitted_ns
             self.emitted_ns = self._clock_ns() if emitted_ns is None else emitted_ns

@@ -147,3 +147,12 @@ def accepted(make: Callable[[Ledger], tr.Topology], results: Any) -> bool:
         expected = {key: sum(n for n in range(60) if n % 7 == key) for key in range(7)}
         return len(pairs) == 60 and last == expected
     return Counter(map(repr, results)) == undisturbed(make)
+
+
+@pytest.mark.parametrize("make", TOPOLOGIES)
+def test_a_marker_may_be_there_before_the_word_that_the_epoch_before_counts(
+    make: Callable[[Ledger], tr.Topology],
+) -> None:
+    for seed in range(30):
+        world = World(make, seed, kills=seed % 3, every_s=0.001)
+        assert accepted(make, world.run()), f"seed {seed}"

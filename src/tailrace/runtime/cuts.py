@@ -136,7 +136,10 @@ class Cuts:
         """An epoch begins: cut what has no links to wait for. Once is enough; later it is known."""
         if epoch <= self.epoch:
             return
-        if self._part is not None or self._given:
+        if self._given:
+            # A marker may overtake the coordinator's word: an epoch begins when all before count.
+            self.committed(self.epoch)
+        if self._part is not None:
             raise RuntimeError(f"epoch {epoch} begins before {self.epoch} is over")
         self.epoch = epoch
         self._part = Part(epoch, [], [], ended=False)
@@ -235,7 +238,9 @@ class Cuts:
         return part
 
     def committed(self, epoch: int, *, sinks: bool = True) -> None:
-        """An epoch is safe. Without `sinks`, others let it be seen."""
+        """An epoch is safe; that may be known. Without `sinks`, others let it be seen."""
+        if epoch == self.safe:
+            return
         if epoch != self.epoch or not self._given:
             raise RuntimeError(f"epoch {epoch} is committed; here {self.epoch} is the newest")
         self._given = False

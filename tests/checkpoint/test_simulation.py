@@ -189,3 +189,12 @@ def test_an_epoch_does_not_wait_for_all_that_a_slow_sink_could_be_sent(seed: int
     assert len(took_s) > 5
     # What was on its way when nobody knew yet how slow the sink is may take longer.
     assert max(took_s[2:-1]) < 0.5
+
+
+@pytest.mark.parametrize("make", TOPOLOGIES)
+def test_a_marker_may_be_there_before_the_word_that_the_epoch_before_counts(
+    make: Callable[[Ledger], tr.Topology],
+) -> None:
+    for seed in range(30):
+        world = World(make, seed, kills=seed % 3, every_s=0.001)
+        assert accepted(make, world.run()), f"seed {seed}"

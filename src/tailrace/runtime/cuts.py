@@ -136,7 +136,8 @@ class Cuts:
         """An epoch begins: cut what has no links to wait for. Once is enough; later it is known."""
         if epoch <= self.epoch:
             return
-        if self._given:  # nobody has told us yet: an epoch begins only when the last one counts
+        if self._given:
+            # A marker may overtake the coordinator's word: an epoch begins when all before count.
             self.committed(self.epoch)
         if self._part is not None:
             raise RuntimeError(f"epoch {epoch} begins before {self.epoch} is over")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 from tailrace.graph.model import OnError
@@ -10,10 +11,15 @@ from tailrace.graph.validate import TopologyError
 from tailrace.runtime.event_time import TimeFunction, unread
 from tailrace.runtime.join import JoinKind
 from tailrace.runtime.times import check_seconds
+from tailrace.runtime.ttl import By, TimeToLive
 from tailrace.runtime.windows import Session, Sliding
 
 OnErrorName = Literal["fail", "skip", "dead letter"]
 """What becomes of a record whose processing raises."""
+
+
+Migrate = Callable[[Any, Any, int], Any]
+"""(key, value, state_version) -> value: what an earlier version kept, as it is kept now."""
 
 
 class Options(NamedTuple):
@@ -22,6 +28,8 @@ class Options(NamedTuple):
     name: str | None = None
     parallelism: int | None = None
     on_error: OnErrorName = "fail"
+    state_version: int = 0
+    migrate: Migrate | None = None
 
     def given(self) -> list[str]:
         """Those that differ from the default."""
@@ -37,6 +45,38 @@ def error_policy(name: str, on_error: str) -> OnError:
             f"on_error of {name!r} is {on_error!r}; it must be one of {list(policies)}"
         )
     return policies[on_error]
+
+
+def time_to_live(
+    ttl_s: float | None, ttl_by: By, declared: TimeFunction | None
+) -> TimeToLive | None:
+    """How long keys live; None: for ever. `declared` is what is known of the stream's time."""
+    if ttl_s is None:
+        if ttl_by != "clock":
+            raise TopologyError(f"ttl_by is {ttl_by!r}, but there is no ttl_s")
+        return None
+    try:
+        ttl = TimeToLive(ttl_s, ttl_by)
+    except ValueError as error:
+        raise TopologyError(str(error)) from None
+    if ttl_by == "event" and declared is None:
+        raise TopologyError(
+            "ttl_by='event' needs event time: call .event_time(...) on the stream before, or use"
+            " ttl_by='clock'"
+        )
+    return ttl
+
+
+def check_version(name: str, state_version: object, migrate: object) -> None:
+    """A version is a whole number; what migrates is a function."""
+    if isinstance(state_version, bool) or not isinstance(state_version, int) or state_version < 0:
+        raise TopologyError(
+            f"state_version of {name!r} is {state_version!r}; it must be a whole number, at least 0"
+        )
+    if migrate is not None and not callable(migrate):
+        raise TopologyError(
+            f"migrate of {name!r} is {migrate!r}; it must be a function of key, value and version"
+        )
 
 
 def check_async_map(function: Any, concurrency: object, timeout_s: float | None) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tailrace import _arguments as arguments
-from tailrace._arguments import OnErrorName, Options
+from tailrace._arguments import Migrate, OnErrorName, Options
 from tailrace._draft import End
 from tailrace.graph.model import MAIN, KeyFunction, Record, Rule
 from tailrace.graph.validate import TopologyError
@@ -15,6 +15,7 @@ from tailrace.runtime.event_time import LATE
 from tailrace.runtime.join import Join, pair
 from tailrace.runtime.process import Operator, Process
 from tailrace.runtime.times import check_seconds
+from tailrace.runtime.ttl import By
 from tailrace.runtime.windows import Window
 from tailrace.stream import Stream, unread_of
 from tailrace.windowed import WindowedStream
@@ -30,11 +31,20 @@ class KeyedStream(Stream):
         name: str | None = None,
         parallelism: int | None = None,
         on_error: OnErrorName = "fail",
+        ttl_s: float | None = None,
+        ttl_by: By = "clock",
+        state_version: int = 0,
+        migrate: Migrate | None = None,
     ) -> Stream:
-        """An operator object of your own, with a state per key."""
+        """An operator object of your own, with a state per key.
+
+        `ttl_s`, `ttl_by`, `state_version` and `migrate` are as for `scan`. Keys with timers live
+        on, and what `migrate` gets and gives is a pair of the state and the timers.
+        """
+        ttl = arguments.time_to_live(ttl_s, ttl_by, self._time)
         key, *more = self._keys
-        logic = Process(operator, key, keyed=True, more_keys=tuple(more))
-        options = Options(name, parallelism, on_error)
+        logic = Process(operator, key, keyed=True, more_keys=tuple(more), ttl=ttl)
+        options = Options(name, parallelism, on_error, state_version, migrate)
         return self._then("process", logic, operator, options, ports=self._by_key())
 
     def scan(
@@ -42,17 +52,27 @@ class KeyedStream(Stream):
         function: Callable[[Any, Record], Any],
         *,
         initial: Any = None,
+        ttl_s: float | None = None,
+        ttl_by: By = "clock",
+        state_version: int = 0,
+        migrate: Migrate | None = None,
         name: str | None = None,
         parallelism: int | None = None,
         on_error: OnErrorName = "fail",
     ) -> Stream:
         """`state = function(state, record)` per key; (key, state) for each record.
 
-        A new key begins with a copy of `initial`. A state of None is forgotten.
+        A new key begins with a copy of `initial`. A state of None is forgotten, and so is one that
+        no record has touched for `ttl_s` seconds: by the clock, or (`ttl_by="event"`) by event
+        time.
+
+        When what is kept is not of the same kind any more, raise `state_version`: state of an
+        earlier version in a checkpoint then goes through `migrate(key, state, version)`.
         """
+        ttl = arguments.time_to_live(ttl_s, ttl_by, self._time)
         key, *more = self._keys
-        logic = operators.Scan(key, function, initial, tuple(more))
-        options = Options(name, parallelism, on_error)
+        logic = operators.Scan(key, function, initial, tuple(more), ttl)
+        options = Options(name, parallelism, on_error, state_version, migrate)
         return self._then("scan", logic, function, options, ports=self._by_key())
 
     def fold(
@@ -60,14 +80,22 @@ class KeyedStream(Stream):
         function: Callable[[Any, Record], Any],
         *,
         initial: Any = None,
+        ttl_s: float | None = None,
+        ttl_by: By = "clock",
+        state_version: int = 0,
+        migrate: Migrate | None = None,
         name: str | None = None,
         parallelism: int | None = None,
         on_error: OnErrorName = "fail",
     ) -> Stream:
-        """Like `scan`, but (key, state) only once per key, when the input ends."""
+        """Like `scan`, but (key, state) only once per key, when the input ends.
+
+        What was forgotten by then is not among them.
+        """
+        ttl = arguments.time_to_live(ttl_s, ttl_by, self._time)
         key, *more = self._keys
-        logic = operators.Fold(key, function, initial, tuple(more))
-        options = Options(name, parallelism, on_error)
+        logic = operators.Fold(key, function, initial, tuple(more), ttl)
+        options = Options(name, parallelism, on_error, state_version, migrate)
         return self._then("fold", logic, function, options, ports=self._by_key())
 
     @property

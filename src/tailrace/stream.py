@@ -358,7 +358,19 @@ class Stream:
             parallelism = max(draft.operators[end.operator].parallelism for end in ends)
             if any(end.grouping and end.grouping.rule is Rule.GLOBAL for end in ends):
                 parallelism = 1
-        node = Node(name, logic, parallelism, ports=len(ports), outputs=outputs, on_error=policy)
+        arguments.check_version(name, options.state_version, options.migrate)
+        if options.migrate is not None:
+            check_ships(f"the migration of {name!r}", options.migrate)
+        node = Node(
+            name,
+            logic,
+            parallelism,
+            ports=len(ports),
+            outputs=outputs,
+            on_error=policy,
+            state_version=options.state_version,
+            migrate=options.migrate,
+        )
         draft.add(node, ports)
         return Stream(draft, [End(name, MAIN)], time or unread_of([self]))
 

@@ -28,6 +28,7 @@ class Place:
     clock_ahead_ns: int
     bench: Bench = field(default_factory=Bench)
     before: Step | None = None
+    epoch: int | None = None
 
     def __post_init__(self) -> None:
         self._timers: list[tuple[int, int, Any]] = []
@@ -38,6 +39,7 @@ class Place:
             wall_ns=lambda: self.world.wall_ns,
             set_timer=self._set_timer,
             before=self.before,
+            epoch=self.epoch,
         )
         step = self.logic.start(context)
         assert isinstance(step, Stateful)

@@ -15,6 +15,7 @@ from tailrace.runtime.hot import flat_map, scan
 from tailrace.runtime.instance import Context
 from tailrace.runtime.state import Encoded, Entries, Entry, Stateful, copies, frozen
 from tailrace.runtime.step import Put, Step
+from tailrace.runtime.ttl import TimeToLive
 
 _MERGED_AT_ONCE = 512
 """Keys that sink into the layer below before anything else is looked at."""
@@ -125,7 +126,7 @@ class _ScanStep(Stateful):
         """The state of a key that is not in the topmost layer: what is beneath, or a new one."""
         if self._touched is not None and key not in self._touched:
             state = self._beneath(key)
-            self._touched[key] = frozen(state)
+            self._touched[key] = frozen(state) if self._keeps_images else None
             if state is not None:
                 self._open[key] = state
                 return state
@@ -156,15 +157,19 @@ class _ScanStep(Stateful):
     def _drop(self, key: Hashable) -> None:
         self._open.pop(key, None)
 
-    def watch(self) -> None:
-        super().watch()
-        self._base, self._open = self._open, self._base
+    def _note_touches(self) -> None:
+        if self._touched is None:
+            self._touched = {}
+            self._base, self._open = self._open, self._base
 
     def cut(self, *, full: bool = False) -> Iterator[Entry]:
         for _ in self._merging:
             pass
-        self._middle, self._open = self._open, {}
         return super().cut(full=full)
+
+    def _put_down(self) -> tuple[dict[Hashable, Any], dict[Hashable, Any]]:
+        self._middle, self._open = self._open, {}
+        return super()._put_down()
 
     def _all(self) -> Iterator[Hashable]:
         # Neither layer changes before the cut is committed.
@@ -172,8 +177,7 @@ class _ScanStep(Stateful):
         yield from (key for key in self._base if key not in before)
         yield from self._middle
 
-    def committed(self) -> Iterator[None]:
-        self._commit_shared()
+    def _settle(self) -> Iterator[None]:
         self._merging = self._merge()
         return self._merging
 
@@ -219,10 +223,14 @@ class Scan:
     initial: Any = None
     more_keys: tuple[KeyFunction | None, ...] = ()
     """Of the ports behind the first."""
+    ttl: TimeToLive | None = None
+    """How long keys are kept that no record touches; None: for ever."""
 
     def start(self, context: Context) -> Step:
         """Make the step."""
-        return _ScanStep(context.put(MAIN), self)
+        step = _ScanStep(context.put(MAIN), self)
+        step.live_for(self.ttl, context)
+        return step
 
 
 class _FoldStep(_ScanStep):
@@ -242,7 +250,9 @@ class Fold(Scan):
 
     def start(self, context: Context) -> Step:
         """Make the step."""
-        return _FoldStep(context.put(MAIN), self)
+        step = _FoldStep(context.put(MAIN), self)
+        step.live_for(self.ttl, context)
+        return step
 
 
 class _SplitStep(Step):

@@ -9,10 +9,12 @@ from typing import Any
 
 from tailrace.graph.model import MAIN, KeyFunction, Record
 from tailrace.routing.hashing import check_key
+from tailrace.runtime.expiry import EXPIRY
 from tailrace.runtime.instance import Context
 from tailrace.runtime.state import Stateful, thawed
 from tailrace.runtime.step import Step
 from tailrace.runtime.timers import KeyTimers, Waiting
+from tailrace.runtime.ttl import TimeToLive
 
 _MANY_RESULTS = 1024
 
@@ -216,6 +218,9 @@ class _OperatorStep(Stateful):
         self._apply_timers(key)
 
     def on_timer(self, at_ns: int, tag: Any) -> None:
+        if tag is EXPIRY:
+            super().on_timer(at_ns, tag)
+            return
         for due_ns, key, user_tag in self._timers.due():
             self._context.emit_as(due_ns)
             self._with_key(key, self._operator.timer, user_tag)
@@ -259,6 +264,11 @@ class _OperatorStep(Stateful):
         self._open.pop(key, None)
         self._timers.drop(key)
 
+    def forget(self, key: Hashable) -> None:
+        """A key with timers is not old: they will touch it."""
+        if not self._timers.of(key):
+            super().forget(key)
+
     def _put_back(self, key: Hashable, value: tuple[Any, Waiting]) -> None:
         state, waiting = value
         if state is not None:
@@ -298,11 +308,16 @@ class Process:
     keyed: bool = False
     more_keys: tuple[KeyFunction | None, ...] = ()
     """Of the ports behind the first."""
+    ttl: TimeToLive | None = None
+    """How long keys are kept that no record touches; None: for ever."""
 
     def start(self, context: Context) -> Step:
         """Make the step, with a copy of the operator of its own."""
         keys = (self.key, *self.more_keys)
         before = context.before
         if isinstance(before, _OperatorStep) and before.heirloom is not None:
-            return _OperatorStep(before.heirloom, keys, self.keyed, context, opened=True)
-        return _OperatorStep(deepcopy(self.operator), keys, self.keyed, context)
+            step = _OperatorStep(before.heirloom, keys, self.keyed, context, opened=True)
+        else:
+            step = _OperatorStep(deepcopy(self.operator), keys, self.keyed, context)
+        step.live_for(self.ttl, context)
+        return step

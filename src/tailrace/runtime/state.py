@@ -19,7 +19,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tailrace.routing.hashing import check_key
+from tailrace.runtime.expiry import EXPIRY, Expiry
 from tailrace.runtime.step import Step
+from tailrace.runtime.ttl import TimeToLive
 
 Entry = tuple[Hashable, Any]
 """A key and all that a step keeps for it."""
@@ -111,6 +113,10 @@ class Stateful(Step):
         self._open = {}
         self._touched: dict[Hashable, Any] | None = None
         """The keys touched since the last cut, as they were then; None: nobody watches."""
+        self._keeps_images = False
+        """Whether it is cut, so that what touched keys were has to be known."""
+        self.expiry: Expiry | None = None
+        """What has old keys forgotten, if they live for a time only."""
         self._before: dict[Hashable, Any] | None = None
         """The same of the time before that cut, as long as it is not committed."""
         self._shared = self._shared_before = pickle.dumps(None)
@@ -163,13 +169,60 @@ class Stateful(Step):
 
     def watch(self) -> None:
         """From now on know what changes. What is here already counts as safe."""
+        self._keeps_images = True
+        self._note_touches()
+
+    def _note_touches(self) -> None:
         if self._touched is None:
             self._touched = {}
+
+    def live_for(self, ttl: TimeToLive | None, context: Any) -> None:
+        """Have keys forgotten that nobody has touched for so long; None: never."""
+        if ttl is not None:
+            checkpoints = context.epoch is not None
+            self._note_touches()
+            self.expiry = Expiry(self, ttl, context, checkpoints=checkpoints)
+
+    def advance(self, watermark: int) -> None:
+        """Event time has moved."""
+        if self.expiry is not None:
+            self.expiry.advance(watermark)
+
+    def on_timer(self, at_ns: int, tag: Any) -> None:
+        """It is time to look for old keys."""
+        if tag is EXPIRY and self.expiry is not None:
+            self.expiry.work()
+
+    def is_touched(self, key: Hashable) -> bool:
+        """Whether a key was touched since the last cut."""
+        return self._touched is not None and key in self._touched
+
+    def forget(self, key: Hashable) -> None:
+        """Keep nothing for a key any more, if anything is kept."""
+        if self._look(key) is not None:
+            self.touch(key)
+            self._drop(key)
+
+    def lay_down(self) -> tuple[Iterable[Hashable], Iterator[None]]:
+        """Begin anew to note what is touched, where nobody makes cuts; what was touched so far."""
+        before, _ = self._put_down()
+        return before, self._settle()
+
+    def _put_down(self) -> tuple[dict[Hashable, Any], dict[Hashable, Any]]:
+        """Begin anew to note what is touched; what was before, and what is from now on."""
+        before, touched = self._touched or {}, dict[Hashable, Any]()
+        self._before, self._touched = before, touched
+        return before, touched
+
+    def _settle(self) -> Iterator[None]:
+        """What is to be done when a cut is committed, in pieces."""
+        self._before = None
+        return iter(())
 
     def touch(self, key: Hashable) -> None:
         """The state of a key is about to change."""
         if self._touched is not None and key not in self._touched:
-            self._touched[key] = frozen(self._image(key))
+            self._touched[key] = frozen(self._image(key)) if self._keeps_images else None
 
     def cut(self, *, full: bool = False) -> Iterator[Entry]:
         """The state as it is now: of the keys touched since the cut before, or (full) of all.
@@ -177,12 +230,14 @@ class Stateful(Step):
         What is asked of the iterator later is still of now, however the state has changed since. It
         must be at its end before the cut is committed.
         """
-        if self._touched is None or self._before is not None:
+        if not self._keeps_images or self._before is not None:
             raise RuntimeError("a cut of what is not watched, or before the last one is committed")
-        self._before, self._touched = self._touched, {}
+        before, touched = self._put_down()
+        if self.expiry is not None:
+            self.expiry.seen(before)
         self._shared_before = pickle.dumps(self.shared(), 5)
         self._finished_before = self.finished
-        return self._since(self._before if not full else self._all(), self._touched)
+        return self._since(before if not full else self._all(), touched)
 
     def _all(self) -> Iterable[Hashable]:
         """All keys with state at a cut, for as long as it is encoded."""
@@ -202,13 +257,9 @@ class Stateful(Step):
 
     def committed(self) -> Iterator[None]:
         """The last cut is safe. The iterator is what is left to do, in pieces; to its end."""
-        self._before = None
-        self._commit_shared()
-        return iter(())
-
-    def _commit_shared(self) -> None:
         self._shared = self._shared_before
         self.finished_at_commit = self._finished_before
+        return self._settle()
 
     def take_over(self, other: Stateful) -> None:
         """Go on, as a new step, from where another of this operator stood at its committed cut.
@@ -221,6 +272,7 @@ class Stateful(Step):
             if (shared := pickle.loads(other._shared)) is not None:
                 self.put_shared(shared)
             self._take_keys(other)
+            self._all_are_new()
 
     def _take_keys(self, other: Any) -> None:
         """The keyed state of another step of this kind, as it was at its committed cut."""
@@ -243,7 +295,13 @@ class Stateful(Step):
                 if shared is not None:
                     self.put_shared(shared)
             self.restore(going_on.entries)
+            self._all_are_new()
         self._shared = self._shared_before = pickle.dumps(self.shared(), 5)
+
+    def _all_are_new(self) -> None:
+        """Keys that were restored live from now on."""
+        if self.expiry is not None:
+            self.expiry.seen(self.keys())
 
     def was_finished(self, finished: bool) -> None:
         """Whether it was at the cut that is gone back to."""

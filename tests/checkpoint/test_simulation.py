@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import tailrace as tr
+from tailrace.checkpoint.reading import read_dict
 from tailrace.runtime.limits import Limits
 from tests.checkpoint.world import Exact, Ledger, World
 
@@ -198,3 +199,25 @@ def test_a_marker_may_be_there_before_the_word_that_the_epoch_before_counts(
     for seed in range(30):
         world = World(make, seed, kills=seed % 3, every_s=0.001)
         assert accepted(make, world.run()), f"seed {seed}"
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 3])
+def test_state_that_nobody_touches_outlives_a_change_of_parallelism_and_the_epochs_after_it(
+    parallelism: int,
+) -> None:
+    def counted(parallelism: int) -> Callable[[Ledger], tr.Topology]:
+        def make(ledger: Ledger) -> tr.Topology:
+            topology = tr.Topology("counted")
+            keyed = numbers(topology, "numbers", 100_000, 1).key_by(lambda n: min(n, 20))
+            counts = keyed.scan(lambda count, n: (count or 0) + 1, parallelism=parallelism)
+            counts.sink(Exact(ledger), parallelism=1)
+            return topology
+
+        return make
+
+    first = World(counted(2), 1, every_s=0.01)
+    first.run(stop_at=60)
+    then = World(counted(parallelism), 2, every_s=0.01, folder=first.folder, ledger=first.ledger)
+    then.run(stop_at=40)
+    assert then.manifest.epoch > first.manifest.epoch
+    assert set(read_dict(then.folder, then.manifest.of("scan"))) == set(range(21))

@@ -191,9 +191,8 @@ class Cuts:
                     continue
                 chain = self._chains[where]
                 full = step.finished or step.whole or chain.full_is_due
-                # Before the first cut all that is there has been touched.
-                make = partial(step.cut, full=full and chain.sections > 0)
-                entries = call(name, "snapshot", make)
+                # Also the first: what was restored from elsewhere has not been touched.
+                entries = call(name, "snapshot", partial(step.cut, full=full))
                 piece = Piece(name, instance.id.index, full, shared=step.shared_at_cut)
                 if step.finished:
                     self._over.add(where)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tailrace.plan.model.profile import Profile
     from tailrace.plan.plan import Plan
     from tailrace.runtime.core import Limits
+    from tailrace.runtime.sink import Guarantee
 
 
 class StartOptions(TypedDict, total=False):
@@ -43,6 +44,7 @@ class StartOptions(TypedDict, total=False):
     restore: Path | str | None
     drop_state: Collection[str]
     restarts: int
+    guarantee: Guarantee
 
 
 class TransformOptions(TypedDict, total=False):

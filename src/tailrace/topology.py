@@ -109,7 +109,10 @@ class Topology:
         restore : the folder of a savepoint to begin with
         drop_state : operators whose state may be left behind, because the topology has them no more
         restarts : how often workers may be lost, or their code fail, before the job does; the count
-            begins anew after a quiet minute
+            begins anew with every checkpoint, and after a quiet minute
+        guarantee : with checkpoints, what sources must be able to give: "exactly once" refuses
+            those that cannot be read again and have no journal; "at least once" and "at most once"
+            let them be
         """
         from tailrace.spark.job import start
 

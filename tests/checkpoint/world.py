@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import tailrace as tr
-from tailrace.checkpoint.committing import Finished, next_manifest
+from tailrace.checkpoint.committing import next_manifest
 from tailrace.checkpoint.epochs import Act, Begin, Commit, Epochs, Write
 from tailrace.checkpoint.errors import CheckpointError, MissingError
 from tailrace.checkpoint.folder import Folder
@@ -173,7 +173,6 @@ class World:
         self.to_workers: list[list[Any]] = [[] for _ in range(workers)]
         self.to_coordinator: list[tuple[int, Any]] = []
         self.writing: Write | None = None
-        self.finished: Finished = frozenset()
         self.cores: list[Core] = [self.fresh(rank) for rank in range(workers)]
         self.drained: set[int] = set()
         self.ended: set[int] = set()
@@ -292,15 +291,15 @@ class World:
         if not anyway:
             self.epochs.abandon()
             return []
-        manifest, finished = next_manifest(
-            self.manifest, self.finished, write, self.deployment.graph, {}, attempt=self.attempt
+        manifest = next_manifest(
+            self.manifest, write, self.deployment.graph, {}, attempt=self.attempt
         )
         try:
             self.store.commit(manifest)
         except CheckpointError:
             self.writing = write  # it is tried again
             return []
-        self.manifest, self.finished = manifest, finished
+        self.manifest = manifest
         if self.chance.random() < 0.5:
             self.store.sweep(2)
         return self.epochs.written(write.epoch)

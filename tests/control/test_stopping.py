@@ -114,6 +114,10 @@ def test_a_peer_that_has_heard_of_a_good_end_first_is_not_taken_for_lost() -> No
         for rank, address in enumerate((relay.address, coordinator.address))
     )
     assert coordinator.started.wait(PATIENCE_S)
+    deadline_s = time.monotonic() + PATIENCE_S
+    while 0 not in coordinator.roster.progress:  # it has heard that all may begin
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
     relay.open.clear()
     coordinator.stop(drain=False)
     assert quick.join() == ""

@@ -32,7 +32,7 @@ def gather(state: list[int] | None, event: Event) -> list[int]:
     return state
 
 
-LOGICS = {
+LOGICS: dict[str, Any] = {
     "scan": lambda ttl: Scan(key_of, gather, ttl=ttl),
     "fold": lambda ttl: Fold(key_of, gather, ttl=ttl),
     "process": lambda ttl: Process(Counting(), key_of, keyed=True, ttl=ttl),

@@ -45,33 +45,35 @@ class Told(Protocol):
         """Operators and indices whose input had ended."""
 
 
-Finished = frozenset[tuple[str, int]]
-"""The copies of operators, by index, whose input has ended."""
-
-
 def next_manifest(
     previous: Manifest,
-    finished: Finished,
     write: Write,
     graph: Graph,
     versions: Mapping[str, int],
     *,
     attempt: int = 0,
     created_s: float = 0.0,
-) -> tuple[Manifest, Finished]:
+) -> Manifest:
     """The manifest of an epoch, by the one before it and what the workers have told."""
     told: Sequence[Told] = write.parts
-    finished |= {one for part in told for one in part.finished}
+    finished = {one for part in told for one in part.finished}
     operators = {}
     for one in graph.operators:
         before = previous.operators.get(one.name)
-        over = before is not None and before.finished
-        over = over or all((one.name, index) in finished for index in range(one.parallelism))
-        kind = type(one.logic).__name__
-        operators[one.name] = OperatorNote(kind, one.parallelism, versions.get(one.name, 0), over)
+        ended = {index for name, index in finished if name == one.name}
+        if before is not None and before.parallelism == one.parallelism:
+            ended.update(before.finished_in)
+        over = len(ended) == one.parallelism or (before is not None and before.finished)
+        operators[one.name] = OperatorNote(
+            type(one.logic).__name__,
+            one.parallelism,
+            versions.get(one.name, 0),
+            over,
+            tuple(sorted(ended)),
+        )
     parallelism = {one.name: one.parallelism for one in graph.operators}
     sections = [section for part in told for section in part.sections]
-    manifest = replace(
+    return replace(
         previous,
         epoch=write.epoch,
         attempt=attempt,
@@ -81,7 +83,6 @@ def next_manifest(
         sections=chained(previous, sections, parallelism),
         handles=tuple(handle for part in told for handle in part.handles),
     )
-    return manifest, finished
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,6 @@ class Committer:
         self._graph = graph
         self._versions = versions
         self._keep = keep
-        self._finished: Finished = frozenset()
         self._asked: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tailrace-epochs", daemon=True)
@@ -146,7 +146,7 @@ class Committer:
 
     def _run(self) -> None:
         while (ask := self._asked.get()) is not None:
-            ask()
+            ask()  # none of these raises: whoever asked is told what went wrong
 
     def _write(
         self,
@@ -155,9 +155,8 @@ class Committer:
         done: Callable[[Written], None],
         failed: Callable[[str], None],
     ) -> None:
-        manifest, finished = next_manifest(
+        manifest = next_manifest(
             self.manifest,
-            self._finished,
             write,
             self._graph,
             self._versions,
@@ -179,20 +178,20 @@ class Committer:
                 _LOG.warning("epoch %d is not committed yet: %s", write.epoch, error)
                 self._closed.wait(pause_s)
                 pause_s *= 2
-        self.manifest, self._finished = manifest, finished
+        self.manifest = manifest
         new = {section.file for part in write.parts for section in part.sections}
         size = sum(section.length for section in manifest.sections if section.file in new)
         done(Written(manifest, size))
         try:
             self._store.sweep(self._keep, (manifest.generation, attempt))
-        except CheckpointError as error:
+        except Exception as error:
             _LOG.warning("old epochs are not cleared away: %s", error)
 
     def _copy(self, folder: Folder, done: Callable[[Manifest | CheckpointError], None]) -> None:
         try:
             done(copy_epoch(self._store.folder, self.manifest, folder))
-        except CheckpointError as error:
-            done(error)
+        except Exception as error:
+            done(error if isinstance(error, CheckpointError) else CheckpointError(repr(error)))
 
 
 def copy_epoch(folder: Folder, manifest: Manifest, target: Folder) -> Manifest:

@@ -27,6 +27,8 @@ class OperatorNote:
     parallelism: int
     state_version: int = 0
     finished: bool = False
+    finished_in: tuple[int, ...] = ()
+    """The instances whose input had ended, by index."""
 
 
 @dataclass(frozen=True)
@@ -177,6 +179,7 @@ def to_json(manifest: Manifest) -> bytes:
                 "parallelism": note.parallelism,
                 "state_version": note.state_version,
                 "finished": note.finished,
+                "finished_in": note.finished_in,
             }
             for name, note in manifest.operators.items()
         },
@@ -187,6 +190,10 @@ def to_json(manifest: Manifest) -> bytes:
     }
     rest = json.dumps(body, separators=(",", ":")).encode()[1:]
     return b'{"checksum":"%08x",%s\n' % (crc32(rest), rest)
+
+
+def _note(body: dict[str, Any]) -> OperatorNote:
+    return OperatorNote(**{**body, "finished_in": tuple(body.get("finished_in", ()))})
 
 
 def from_json(data: bytes, where: str) -> Manifest:
@@ -216,7 +223,7 @@ def from_json(data: bytes, where: str) -> Manifest:
         name=body["name"],
         created_s=body["created"],
         finished=body["finished"],
-        operators={name: OperatorNote(**note) for name, note in body["operators"].items()},
+        operators={name: _note(note) for name, note in body["operators"].items()},
         plan=body["plan"],
         sections=tuple(
             Section(files[file], offset, length, crc, operator, index, kind, entries, keys, state)

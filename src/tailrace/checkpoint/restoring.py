@@ -55,7 +55,8 @@ class Restoring:
             epoch=self.manifest.epoch,
             entries=entries,
             shared=[value for at, value in shared if at % parallelism == index],
-            finished=note.finished,
+            finished=note.finished or (same and index in note.finished_in),
+            beside=() if same else [value for _, value in shared],
             handles=[pickle.loads(one) for one in handles[index::parallelism]],
             chained=same and not self.elsewhere and any(one.kind != "shared" for one in sections),
         )

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tailrace.checkpoint.committing import operators_with_versions
-from tailrace.checkpoint.errors import CheckpointError
 from tailrace.checkpoint.folder import Folder, folder_at
 from tailrace.checkpoint.manifest import data_name, from_json
 from tailrace.checkpoint.parts import write_part
@@ -28,7 +27,7 @@ class _Done:
     attempt: int
     part: Part
     sections: tuple[Section, ...] = ()
-    error: CheckpointError | None = None
+    error: Exception | None = None
 
 
 class Checkpointing:
@@ -48,7 +47,7 @@ class Checkpointing:
     def look(self, core: Core, attempt: int) -> Snapshotted | None:
         """Have written what is ready to be; what was written, for the coordinator to know.
 
-        Raises CheckpointError if something cannot be written.
+        Raises if something cannot be written, mostly a CheckpointError.
         """
         assert core.cuts is not None
         if (part := core.cuts.take()) is not None:
@@ -86,7 +85,7 @@ class Checkpointing:
                     sections = write_part(self._folder, name, part, versions)
                     self._done.append(_Done(attempt, part, sections))
                     break
-                except CheckpointError as error:
+                except Exception as error:
                     if tried == _TRIES:
                         self._done.append(_Done(attempt, part, error=error))
             self._wake()

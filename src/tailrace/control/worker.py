@@ -359,6 +359,9 @@ class Worker:
     # ---- one turn ----
 
     def _turn(self, core: Core) -> None:
+        if self._reported_end:  # nothing is left to do but to hear that all have ended
+            self._await()
+            return
         messages = self._reader.drain(self._meeting.accept, _DRAIN_MESSAGES)
         naps = self._waiting.policy.naps
         # Who naps asks its sources once in a beat. With work left over, every other turn is enough.
@@ -451,7 +454,7 @@ class Worker:
         match message:
             case Welcome():
                 self._welcome = message
-            case Peers():
+            case Peers() if message.attempt >= self._attempt:
                 if message.attempt != self._attempt:  # we have just come
                     self._halt(message.attempt)
                 self._peers = message

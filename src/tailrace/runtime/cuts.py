@@ -142,7 +142,8 @@ class Cuts:
         if self._part is not None:
             raise RuntimeError(f"epoch {epoch} begins before {self.epoch} is over")
         self.epoch = epoch
-        self._part = Part(epoch, [], [], ended=False)
+        ended = all(one.ended for group in self._groups.values() for one in group)
+        self._part = Part(epoch, [], [], ended)
         self._uncut = list(self._groups.values())
         self.look()
 
@@ -172,7 +173,7 @@ class Cuts:
         for instance in group:
             for inlet in instance.inlets.values():
                 if inlet.held:
-                    inlet.release()
+                    inlet.release(instance.clock_ns())
         return True
 
     def _cut(self, instance: Instance) -> None:
@@ -233,7 +234,6 @@ class Cuts:
             return None
         part, self._part = self._part, None
         self._given = True
-        part.ended = all(one.ended for group in self._groups.values() for one in group)
         return part
 
     def committed(self, epoch: int, *, sinks: bool = True) -> None:

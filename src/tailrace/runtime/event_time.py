@@ -7,7 +7,7 @@ Those who break it are late. An operator's time is the lowest watermark of all i
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -97,6 +97,11 @@ class _EventTimeStep(Stateful):
         self._declared = lower(self._declared, declared, BEGINNING)
         if self._declared != BEGINNING:
             self._context.advance(self._declared)
+
+    def be_beside(self, shared: Sequence[Any]) -> None:
+        """Nothing earlier than what all have declared is on time."""
+        for one in shared:
+            self.put_shared(one)
 
 
 @dataclass(frozen=True)
@@ -234,3 +239,8 @@ class TimedStep(Stateful):
         self.watermark = lower(self.watermark, watermark, BEGINNING)
         self.watermark_at_cut = self.watermark
         self._dated |= dated
+
+    def be_beside(self, shared: Sequence[Any]) -> None:
+        """What was late stays late."""
+        for one in shared:
+            self.put_shared(one)

@@ -32,7 +32,7 @@ cdef class Inlet:
     cdef readonly int64_t received, taken, waited_ns
     cdef public int64_t unreported, unreported_bytes, watermark
     cdef readonly int64_t window  # how many records the sender should be ahead at most
-    cdef int64_t told_window, most_window, oldest_ns
+    cdef int64_t told_window, most_window, oldest_ns, released_ns
     cdef public bint ended
     cdef readonly bint held
     cdef Py_ssize_t parked  # turns that came up while it was held
@@ -106,9 +106,13 @@ cdef class Inlet:
         self.unreported = self.unreported_bytes = 0
         self.told_window = self.window
 
-    def release(self):
-        """What has waited is due; behind what others have sent meanwhile."""
+    def release(self, int64_t now_ns=0):
+        """What has waited is due; behind what others have sent meanwhile.
+
+        That it was held says nothing about how quick this is: it counts as come now.
+        """
         self.held = False
+        self.released_ns = now_ns
         while self.parked:
             self.parked -= 1
             self.queue.order.append(self)
@@ -148,6 +152,7 @@ cdef class Queue:
     """What has come for an instance, in the order in which it came."""
 
     cdef readonly object order  # inlets, once for each message
+    cdef public int64_t peak  # the most records taken together, since somebody set it back
     cdef int64_t group
 
     def __init__(self):
@@ -186,7 +191,7 @@ cdef class Queue:
                     (<list>sequences[inlet.place]).extend(items)
                 else:
                     inlet.group = self.group
-                    inlet.oldest_ns = received_ns
+                    inlet.oldest_ns = max(received_ns, inlet.released_ns)
                     inlet.place = PyList_GET_SIZE(links)
                     links.append(inlet)
                     sequences.append(items)
@@ -199,6 +204,8 @@ cdef class Queue:
                 inlet.unreported += records
                 inlet.unreported_bytes += size_bytes
             taken += gathered
+            if gathered > self.peak:
+                self.peak = gathered
             self._process(instance, links, sequences, stamp)
             now_ns = clock_ns()
             for inlet in links:

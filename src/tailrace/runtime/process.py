@@ -111,6 +111,7 @@ class _OperatorStep(Stateful):
         self._keys = keys
         self._keyed = keyed
         self._context = context
+        self._has_timers_of_others = False
         self.heirloom: Operator | None = None
         """The operator, open as it is, for whoever takes over."""
         self._results: dict[str, list[Record]] = {}
@@ -294,8 +295,10 @@ class _OperatorStep(Stateful):
         snapshot, waiting = shared
         if snapshot is not None:
             self._operator.restore(snapshot)
-        if waiting:
-            self._timers.drop(None)  # those that `open` set here, as it did where these come from
+        if not self._keyed:
+            if not self._has_timers_of_others:
+                self._timers.drop(None)  # what `open` set here it set there, too
+            self._has_timers_of_others = True
             self._timers.put(None, waiting)
 
 

@@ -86,8 +86,10 @@ class GoingOn:
     """The keyed state that is this step's."""
     shared: Sequence[Any] = ()
     """What steps have shared whose place it takes: one, or another number after a change."""
+    beside: Sequence[Any] = ()
+    """What all have shared, if they were of another number: an instance that is new has none."""
     finished: bool = False
-    """All input of the operator had ended by then."""
+    """All input of the operator, or of this instance of it, had ended by then."""
     handles: Sequence[Any] = ()
     """What sinks have prepared for the epoch, to be committed (again)."""
     chained: bool = False
@@ -171,6 +173,7 @@ class Stateful(Step):
         """From now on know what changes. What is here already counts as safe."""
         self._keeps_images = True
         self._note_touches()
+        self._shared = self._shared_before = pickle.dumps(self.shared(), 5)
 
     def _note_touches(self) -> None:
         if self._touched is None:
@@ -294,9 +297,14 @@ class Stateful(Step):
             for shared in going_on.shared:
                 if shared is not None:
                     self.put_shared(shared)
+            if not going_on.shared:
+                self.be_beside(going_on.beside)
             self.restore(going_on.entries)
             self._all_are_new()
         self._shared = self._shared_before = pickle.dumps(self.shared(), 5)
+
+    def be_beside(self, shared: Sequence[Any]) -> None:
+        """Be a new instance beside others, whose keyed state is dealt anew."""
 
     def _all_are_new(self) -> None:
         """Keys that were restored live from now on."""

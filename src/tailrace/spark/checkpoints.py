@@ -37,6 +37,8 @@ class Checkpoints:
         keep: int = 3,
     ) -> None:
         """Take a folder, and find what to go on from: its newest epoch, or a savepoint."""
+        if isinstance(keep, bool) or not isinstance(keep, int) or keep < 1:
+            raise ValueError(f"retain is {keep!r}; it must be a whole number, at least 1")
         folder = folder_at(where)
         self._lease = lease = take_lease(folder, graph.name)
         try:
@@ -70,13 +72,16 @@ class Checkpoints:
         except BaseException:
             lease.release()
             raise
+        self._epochs: Epochs | None = None
+        self.ended = False
+        """Whether the job has ended behind an epoch; known when it is over."""
         self.job = found.job
         self.url = folder.url
         self.generation = lease.generation
 
     def begin(self, coordinator: Coordinator, workers: int, every_s: float) -> None:
         """Have a job make checkpoints."""
-        epochs = Epochs(workers, every_s, committed=self.going_on.epoch)
+        self._epochs = epochs = Epochs(workers, every_s, committed=self.going_on.epoch)
         coordinator.checkpoint(self.committer, epochs, self.going_on, self.kept_in)
 
     def savepoint(self, coordinator: Coordinator, where: Path | str, timeout_s: float) -> Manifest:
@@ -105,11 +110,17 @@ class Checkpoints:
         return results[0]
 
     def copy_last(self, where: Path | str) -> Manifest:
-        """When the job has ended: copy the last epoch."""
+        """When the job has ended behind an epoch: copy that."""
+        if not self.ended:
+            raise CheckpointError(
+                f"the job has ended without a last epoch, so nothing was copied to {str(where)!r};"
+                f" the newest in {self.url!r} is {self.committer.manifest.epoch}"
+            )
         return copy_epoch(folder_at(self.url), self.committer.manifest, new_folder(where))
 
     def close(self) -> None:
         """Let go of the folder."""
+        self.ended = self._epochs is not None and self._epochs.over
         self.committer.close()
 
 

@@ -39,8 +39,8 @@ from tailrace.plan.show.placement import who_runs_where
 from tailrace.planner.planning import BLIND, Planned, machine_of, plan_of, planned
 from tailrace.planner.replanning import Replan, present_plan, replanned
 from tailrace.runtime.core import DEFAULT_LIMITS, Limits
-from tailrace.runtime.guarantees import bound
-from tailrace.runtime.sink import with_job
+from tailrace.runtime.guarantees import bound, check_guarantee
+from tailrace.runtime.sink import Guarantee, with_job
 from tailrace.runtime.times import check_seconds
 from tailrace.spark.checkpoints import Checkpoints, new_folder, savepoint_at
 from tailrace.spark.cluster import Cluster, check_barrier, cluster_of
@@ -317,8 +317,11 @@ def start(
     restore: Path | str | None = None,
     drop_state: Collection[str] = (),
     restarts: int = STANDARD.restarts,
+    guarantee: Guarantee = "exactly once",
 ) -> Job:
     """Start a graph on Spark; see `Topology.start`."""
+    if checkpoint is not None:
+        check_guarantee(graph, guarantee)
     check_seconds("checkpoint_s", checkpoint_s)
     budget = Budget(restarts)
     policy_of(waiting)
@@ -370,19 +373,24 @@ def start(
     elif restore is not None:
         kept = savepoint_at(restore)
         check_fits(kept[1], graph, drop=drop_state)
-    job = Job(
-        wiring,
-        placement,
-        workers,
-        cluster.host(),
-        node,
-        plan,
-        made,
-        secured,
-        replaced=cluster.scales,
-        budget=budget,
-        checkpoints=checkpoints,
-    )
+    try:
+        job = Job(
+            wiring,
+            placement,
+            workers,
+            cluster.host(),
+            node,
+            plan,
+            made,
+            secured,
+            replaced=cluster.scales,
+            budget=budget,
+            checkpoints=checkpoints,
+        )
+    except BaseException:
+        if checkpoints is not None:
+            checkpoints.close()
+        raise
     if checkpoints is not None:
         checkpoints.begin(job._coordinator, workers, checkpoint_s)
     elif kept is not None:

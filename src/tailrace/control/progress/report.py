@@ -28,8 +28,11 @@ def progress_of(
         label = instance.chain.label
         if instance.latency.counts:
             progress.latency.setdefault(label, Histogram()).merge(instance.latency)
-        progress.queued[label] = progress.queued.get(label, 0) + instance.queued_records
-        room = len(instance.inlets) * core.limits.window_records
+        # Between two rounds a queue is mostly empty: what counts is how full it was meanwhile.
+        queued = max(instance.queued_records, instance.queue.peak)
+        instance.queue.peak = 0
+        progress.queued[label] = progress.queued.get(label, 0) + queued
+        room = sum(inlet.window for inlet in instance.inlets.values())
         progress.room[label] = progress.room.get(label, 0) + room
         progress.throttled.update(lane.exchange.label for lane in instance.full)
     for label, stats in core.counting.streams().items():

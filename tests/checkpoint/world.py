@@ -10,10 +10,11 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 import tailrace as tr
-from tailrace.checkpoint.committing import next_manifest
+from tailrace.checkpoint.committing import next_manifest, operators_with_versions
 from tailrace.checkpoint.epochs import Act, Begin, Commit, Epochs, Write
 from tailrace.checkpoint.errors import CheckpointError, MissingError
 from tailrace.checkpoint.folder import Folder
@@ -67,6 +68,7 @@ class Ledger:
 
     prepared: dict[tuple[int, int, int], list[Any]] = field(default_factory=dict)
     committed: dict[tuple[int, int, int], list[Any]] = field(default_factory=dict)
+    numbers: Iterator[int] = field(default_factory=count)
 
     @property
     def results(self) -> list[Any]:
@@ -98,7 +100,7 @@ class Exact(tr.Sink):
     def prepare(self, epoch: int) -> Any:
         if not self.written:
             return None
-        handle = epoch, self.index, len(self.ledger.prepared)
+        handle = epoch, self.index, next(self.ledger.numbers)
         self.ledger.prepared[handle] = self.written
         self.written = []
         return handle
@@ -159,6 +161,8 @@ class World:
         graph = make(self.ledger).graph
         placement = [self.chance.randrange(workers) for _ in range(wire(graph).instances)]
         self.deployment = deploy(graph, placement)
+        self.versions = operators_with_versions(graph)
+        self.migrations = {one.name: one.migrate for one in graph.operators if one.migrate}
         self.folder = folder or Memory()
         self.refusals = refusals
         self.store = Store(self.folder)
@@ -181,7 +185,9 @@ class World:
     # ---- workers ----
 
     def fresh(self, rank: int, before: Core | None = None) -> Core:
-        restoring = Restoring(self.folder, self.manifest, self.deployment, {}, {})
+        restoring = Restoring(
+            self.folder, self.manifest, self.deployment, self.versions, self.migrations
+        )
         return Core(
             rank,
             self.deployment,
@@ -250,7 +256,7 @@ class World:
             progress = True
             name = data_name(part.epoch, 0, self.attempt, rank)
             try:
-                sections = write_part(self.folder, name, part)
+                sections = write_part(self.folder, name, part, self.versions)
             except CheckpointError:
                 self.kill(rank)  # a worker that cannot write fails
                 return True
@@ -292,7 +298,7 @@ class World:
             self.epochs.abandon()
             return []
         manifest = next_manifest(
-            self.manifest, write, self.deployment.graph, {}, attempt=self.attempt
+            self.manifest, write, self.deployment.graph, self.versions, attempt=self.attempt
         )
         try:
             self.store.commit(manifest)

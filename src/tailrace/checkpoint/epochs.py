@@ -68,7 +68,7 @@ class Epochs:
     """Whether somebody wants an epoch now."""
     _stopping: bool = False
     _last: bool = False
-    _parts: dict[int, Any] = field(default_factory=dict)
+    _parts: dict[int, tuple[Any, bool]] = field(default_factory=dict)
     _ended: set[int] = field(default_factory=set)
     """Workers that had nothing left to do when they cut, or said so since."""
 
@@ -131,15 +131,16 @@ class Epochs:
         """What a worker has of an epoch is safe. Of another than the one in progress it is old."""
         if self.stage is not Stage.CUTTING or epoch != self.committed + 1:
             return []
-        self._parts[rank] = part
+        self._parts[rank] = part, ended
         if ended:
             self._ended.add(rank)
         if len(self._parts) < self.workers:
             return []
         self.stage = Stage.WRITING
-        parts = tuple(self._parts[one] for one in range(self.workers))
+        told = [self._parts[one] for one in range(self.workers)]
         self._parts.clear()
-        return [Write(epoch, parts, len(self._ended) == self.workers)]
+        # Some may have ended since they were cut: then the epoch does not say so.
+        return [Write(epoch, tuple(part for part, _ in told), all(over for _, over in told))]
 
     def abandon(self) -> None:
         """The manifest will never be there: the epoch has never been."""

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import tailrace as tr
+from tailrace.checkpoint.epochs import Act
 from tailrace.runtime.limits import Limits
 from tests.checkpoint.world import Exact, Ledger, World
 
@@ -198,3 +199,32 @@ def test_a_marker_may_be_there_before_the_word_that_the_epoch_before_counts(
     for seed in range(30):
         world = World(make, seed, kills=seed % 3, every_s=0.001)
         assert accepted(make, world.run()), f"seed {seed}"
+
+
+class Measured(World):
+    """Notes how many sections build on each other at most."""
+
+    longest = 0
+
+    def write_manifest(self, anyway: bool = True) -> list[Act]:
+        acts = super().write_manifest(anyway)
+        sections = self.manifest.sections
+        chains = Counter((one.operator, one.index) for one in sections if one.kind != "shared")
+        self.longest = max([self.longest, *chains.values()])
+        return acts
+
+
+def test_what_it_takes_to_restore_stays_short_however_often_workers_are_killed() -> None:
+    longest = 0
+    for seed in range(20):
+        world = Measured(many, seed, workers=2, kills=100, every_s=0.001)
+        assert len(world.run()) == 1000, f"seed {seed}"
+        longest = max(longest, world.longest)
+    assert longest == 20
+
+
+def many(ledger: Ledger) -> tr.Topology:
+    topology = tr.Topology("many")
+    keyed = numbers(topology, "numbers", 1000).key_by(lambda n: n % 100)
+    keyed.scan(lambda total, n: (total or 0) + n, parallelism=2).sink(Exact(ledger))
+    return topology

@@ -40,6 +40,7 @@ from typing import Any
 from harness.frame import Benchmark, Options, machine, main
 from harness.process import PeerError
 from harness.spread import Spread, limits, middle, rounded, spread_of
+from recovery_parts.arrivals import Arrivals
 from recovery_parts.jobs import (
     Costs,
     Kills,
@@ -135,15 +136,12 @@ class Run(Benchmark):
         everywhere = replace(arrivals, changing=keys)
         for number in range(self._plan.rounds):
             for how in sorted(self._latencies, reverse=bool(number % 2)):
-                step = partial(
-                    latency,
-                    spark,
-                    everywhere,
-                    state,
-                    self._plan.seconds,
-                    checkpoints=how == "with",
-                )
+                step = partial(self._latency, spark, everywhere, state, how)
                 self._latencies[how].append(self._undisturbed(step))
+
+    def _latency(self, spark: Any, arrivals: Arrivals, state: Path, how: str) -> Latency:
+        folder = self._new("epochs") if how == "with" else None
+        return latency(spark, arrivals, state, self._plan.seconds, folder)
 
     # ---- what was found ----
 

@@ -167,17 +167,21 @@ class Latency:
 
 
 def latency(
-    spark: Any, arrivals: Arrivals, state: Path, seconds: float, *, checkpoints: bool
+    spark: Any, arrivals: Arrivals, state: Path, seconds: float, checkpoints: Path | None
 ) -> Latency:
-    """Go on from a state, with an epoch every second or without any.
+    """Go on from a state, with an epoch every second in a new folder, or without any.
 
-    The first epoch after that is a full one.
+    The first epoch there is a full one.
     """
     begun_s = time.monotonic()
-    options: dict[str, Any] = {"restore": state}
-    if checkpoints:
-        options = {"checkpoint": state, "checkpoint_s": EPOCH_S}
-    job = counts(arrivals).start(spark, workers=WORKERS, progress_s=_PROGRESS_S, **options)
+    job = counts(arrivals).start(
+        spark,
+        workers=WORKERS,
+        progress_s=_PROGRESS_S,
+        restore=state,
+        checkpoint=checkpoints,
+        checkpoint_s=EPOCH_S,
+    )
     coordinator = job._coordinator
     with ended(job):
         job.await_running(_PATIENCE_S)
@@ -185,7 +189,7 @@ def latency(
         time.sleep(_WARM_S * EPOCH_S)
         warm = job.last_progress
         full = None
-        if checkpoints:
+        if checkpoints is not None:
             await_that(job, "committed", lambda: coordinator.last_checkpoint is not None)
             time.sleep(2 * _PROGRESS_S)
             full = job.last_progress.latency_since(warm)

@@ -228,3 +228,32 @@ def many(ledger: Ledger) -> tr.Topology:
     keyed = numbers(topology, "numbers", 1000).key_by(lambda n: n % 100)
     keyed.scan(lambda total, n: (total or 0) + n, parallelism=2).sink(Exact(ledger))
     return topology
+
+
+def early(parallelism: int) -> Callable[[Ledger], tr.Topology]:
+    """Most keys have one record only, which comes at the beginning; all come out at the end."""
+
+    def make(ledger: Ledger) -> tr.Topology:
+        topology = tr.Topology("early")
+        keyed = numbers(topology, "numbers", 1000).key_by(lambda n: n if n < 100 else n % 3)
+        counted = keyed.fold(lambda count, n: (count or 0) + 1, parallelism=parallelism)
+        counted.sink(Exact(ledger), parallelism=1)
+        return topology
+
+    return make
+
+
+def test_state_that_was_dealt_anew_is_kept_though_nobody_has_touched_it_since() -> None:
+    whole = Counter(map(repr, World(early(2), 0, every_s=1e9).run()))
+    changed = 0
+    for seed in range(30):
+        first = World(early(2), seed, every_s=0.01)
+        first.run(stop_at=60)
+        if first.manifest.finished:  # it was faster
+            continue
+        changed += 1
+        second = World(
+            early(3), seed, every_s=0.01, kills=4, folder=first.folder, ledger=first.ledger
+        )
+        assert Counter(map(repr, second.run())) == whole, f"seed {seed}"
+    assert changed > 10

@@ -166,8 +166,7 @@ class Cuts:
                     continue
                 chain = self._chains[where]
                 full = step.finished or step.whole or chain.full_is_due
-                # Before the first cut all that is there has been touched.
-                make = partial(step.cut, full=full and chain.sections > 0)
+                make = partial(step.cut, full=full)
                 entries = call(name, "snapshot", make)
                 piece = Piece(name, instance.id.index, full, shared=step.shared_at_cut)
                 if step.finished:

@@ -33,7 +33,18 @@ from statistics import median
 from typing import Any
 
 from chaos_parts.driving import Driver, DriverEndedError
-from chaos_parts.kills import CLUSTER, DRIVER, LOCAL, Kill, ancestors, kills, strike, victim
+from chaos_parts.kills import (
+    CLUSTER,
+    DRIVER,
+    EXECUTOR,
+    LOCAL,
+    SUPERVISOR,
+    Kill,
+    ancestors,
+    kills,
+    strike,
+    victim,
+)
 from chaos_parts.workload import Audit, Order
 
 RATE_PER_S = 1500
@@ -102,6 +113,7 @@ class Chaos:
         self._driver = Driver(master, folder)
         self._open: list[tuple[str, set[int], int]] = []  # kind, who went, when; not yet recovered
         self._workers: list[tuple[int, int]] = []
+        self._ran = False  # the job, since its driver was started
 
     def run(self, todo: list[Kill]) -> None:
         """Jobs, until all of these kills are done."""
@@ -125,7 +137,7 @@ class Chaos:
         self._driver.begin(order)
         next_s = float("inf")
         heard_s = time.monotonic()
-        self._workers = []
+        self._workers, self._ran = [], False
         while True:
             now_s = time.monotonic()
             if self._workers and next_s == float("inf") and todo:
@@ -154,6 +166,8 @@ class Chaos:
         pid = victim(kill, self._workers, self._driver.pid)
         if pid is None:
             return False
+        if kill.kind in (SUPERVISOR, EXECUTOR) and not self._ran:
+            return False  # a Spark that cannot start its tasks fails the job, and that is meant
         gone = {one for one, supervisor in self._workers if pid in (one, *ancestors(supervisor))}
         if not strike(pid, self._driver.pid):
             return False
@@ -161,7 +175,7 @@ class Chaos:
         self._found.by_kind[kill.kind] += 1
         self._open.append((kill.kind, gone, at_ns))
         if kill.kind == DRIVER:
-            before, self._workers = self._driver, []
+            before, self._workers, self._ran = self._driver, [], False
             self._driver = Driver(self._master, self._folder)
             self._driver.begin(order)
             self._found.left_behind += before.forget()
@@ -174,6 +188,7 @@ class Chaos:
         self._workers = [(pid, supervisor) for pid, supervisor in event["workers"]]
         if event["status"] not in ("running", "draining"):
             return
+        self._ran = True
         there = {pid for pid, _ in self._workers}
         for kind, gone, at_ns in self._open.copy():
             if event["at_ns"] > at_ns and not gone & there:
@@ -182,7 +197,7 @@ class Chaos:
                 self._found.recovery_ms.setdefault(kind, []).append(ms)
 
     def _fail(self, why: str) -> bool:
-        self._say(f"FAILED: {why}\n{self._driver.errors()}")
+        self._say(f"FAILED with {self._found.by_kind}: {why}\n{self._driver.errors()}")
         self._found.problems.append(why)
         return False
 

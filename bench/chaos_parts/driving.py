@@ -44,11 +44,6 @@ class Driver(Peer):
         self._rest = b""
         self._work: Path | None = None
 
-    @property
-    def pid(self) -> int:
-        """Also the number of the session of all that it starts."""
-        return self._process.pid
-
     def begin(self, order: Order) -> None:
         """Have it run an order."""
         self.tell(json.dumps(vars(order)))

@@ -46,6 +46,15 @@ class Peer:
             )
         self._received = bytearray()
 
+    @property
+    def pid(self) -> int:
+        """Also the number of the session of all that it starts."""
+        return self._process.pid
+
+    def kill(self) -> None:
+        """End it at once, as nobody can refuse; what it has started goes on."""
+        self._process.kill()
+
     def tell(self, *words: object) -> None:
         """Give a command."""
         assert self._process.stdin is not None

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import tailrace as tr
-from tailrace.checkpoint.reading import read_dict
+from tailrace.checkpoint.epochs import Act
 from tailrace.runtime.limits import Limits
 from tests.checkpoint.world import Exact, Ledger, World
 
@@ -201,23 +201,59 @@ def test_a_marker_may_be_there_before_the_word_that_the_epoch_before_counts(
         assert accepted(make, world.run()), f"seed {seed}"
 
 
-@pytest.mark.parametrize("parallelism", [1, 2, 3])
-def test_state_that_nobody_touches_outlives_a_change_of_parallelism_and_the_epochs_after_it(
-    parallelism: int,
-) -> None:
-    def counted(parallelism: int) -> Callable[[Ledger], tr.Topology]:
-        def make(ledger: Ledger) -> tr.Topology:
-            topology = tr.Topology("counted")
-            keyed = numbers(topology, "numbers", 100_000, 1).key_by(lambda n: min(n, 20))
-            counts = keyed.scan(lambda count, n: (count or 0) + 1, parallelism=parallelism)
-            counts.sink(Exact(ledger), parallelism=1)
-            return topology
+class Measured(World):
+    """Notes how many sections build on each other at most."""
 
-        return make
+    longest = 0
 
-    first = World(counted(2), 1, every_s=0.01)
-    first.run(stop_at=60)
-    then = World(counted(parallelism), 2, every_s=0.01, folder=first.folder, ledger=first.ledger)
-    then.run(stop_at=40)
-    assert then.manifest.epoch > first.manifest.epoch
-    assert set(read_dict(then.folder, then.manifest.of("scan"))) == set(range(21))
+    def write_manifest(self, anyway: bool = True) -> list[Act]:
+        acts = super().write_manifest(anyway)
+        sections = self.manifest.sections
+        chains = Counter((one.operator, one.index) for one in sections if one.kind != "shared")
+        self.longest = max([self.longest, *chains.values()])
+        return acts
+
+
+def test_what_it_takes_to_restore_stays_short_however_often_workers_are_killed() -> None:
+    longest = 0
+    for seed in range(20):
+        world = Measured(many, seed, workers=2, kills=100, every_s=0.001)
+        assert len(world.run()) == 1000, f"seed {seed}"
+        longest = max(longest, world.longest)
+    assert longest == 20
+
+
+def many(ledger: Ledger) -> tr.Topology:
+    topology = tr.Topology("many")
+    keyed = numbers(topology, "numbers", 1000).key_by(lambda n: n % 100)
+    keyed.scan(lambda total, n: (total or 0) + n, parallelism=2).sink(Exact(ledger))
+    return topology
+
+
+def early(parallelism: int) -> Callable[[Ledger], tr.Topology]:
+    """Most keys have one record only, which comes at the beginning; all come out at the end."""
+
+    def make(ledger: Ledger) -> tr.Topology:
+        topology = tr.Topology("early")
+        keyed = numbers(topology, "numbers", 1000).key_by(lambda n: n if n < 100 else n % 3)
+        counted = keyed.fold(lambda count, n: (count or 0) + 1, parallelism=parallelism)
+        counted.sink(Exact(ledger), parallelism=1)
+        return topology
+
+    return make
+
+
+def test_state_that_was_dealt_anew_is_kept_though_nobody_has_touched_it_since() -> None:
+    whole = Counter(map(repr, World(early(2), 0, every_s=1e9).run()))
+    changed = 0
+    for seed in range(30):
+        first = World(early(2), seed, every_s=0.01)
+        first.run(stop_at=60)
+        if first.manifest.finished:  # it was faster
+            continue
+        changed += 1
+        second = World(
+            early(3), seed, every_s=0.01, kills=4, folder=first.folder, ledger=first.ledger
+        )
+        assert Counter(map(repr, second.run())) == whole, f"seed {seed}"
+    assert changed > 10

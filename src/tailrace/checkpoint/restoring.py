@@ -7,17 +7,18 @@ each reads what its predecessor wrote; otherwise each reads all of it and keeps 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 
 from tailrace.checkpoint.errors import CheckpointError
 from tailrace.checkpoint.folder import Folder
 from tailrace.checkpoint.manifest import Manifest
 from tailrace.checkpoint.reading import Migrate, read_dict, read_shared
+from tailrace.checkpoint.sections import Section
 from tailrace.graph.model import Graph, Rule
 from tailrace.runtime.deployment import Deployment
 from tailrace.runtime.source import Split
-from tailrace.runtime.state import GoingOn
+from tailrace.runtime.state import NO_CHAIN, Chain, GoingOn
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Restoring:
             finished=note.finished or (same and index in note.finished_in),
             beside=() if same else [value for _, value in shared],
             handles=[pickle.loads(one) for one in handles[index::parallelism]],
-            chained=same and not self.elsewhere and any(one.kind != "shared" for one in sections),
+            chain=chain_of(sections) if same and not self.elsewhere else NO_CHAIN,
         )
 
     def _owner_of(self, operator: str, index: int, parallelism: int) -> Callable[[Hashable], bool]:
@@ -87,6 +88,15 @@ class Restoring:
             )
 
         return serves
+
+
+def chain_of(sections: Iterable[Section]) -> Chain:
+    """What the keyed sections of one instance, oldest first, come to."""
+    chain = NO_CHAIN
+    for section in sections:
+        if section.kind != "shared":
+            chain = chain.longer(section.kind == "full", section.length)
+    return chain
 
 
 def check_fits(manifest: Manifest, graph: Graph, *, drop: Collection[str] = ()) -> None:

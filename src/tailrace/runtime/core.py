@@ -30,7 +30,7 @@ from tailrace.runtime.limits import DEFAULT_LIMITS, Limits
 from tailrace.runtime.markers import Marker, Watermark
 from tailrace.runtime.reading import SourceStep
 from tailrace.runtime.sink import SinkStep
-from tailrace.runtime.state import GoingOn, Stateful
+from tailrace.runtime.state import Chain, GoingOn, Stateful
 from tailrace.runtime.step import Fail, OperatorFailed, Put, Step, call
 from tailrace.transport import jumbo
 
@@ -150,18 +150,18 @@ class Core:
             for name, step in instance.steps
         ]
         before = {} if self._before is None else self._before.steps()
-        chained = set()
+        chains: dict[tuple[str, int], Chain] = {}
         if self._before is not None and self._before.cuts is not None:
-            chained = self._before.cuts.chained
+            chains |= self._before.cuts.chains
         # Sinks also commit what others have prepared who are gone.
         told = {
             (name, index): self._told(name, index)
             for name, index, step in steps
             if isinstance(step, SinkStep) or (name, index) not in before
         }
-        chained |= {where for where, one in told.items() if one is not None and one.chained}
+        chains |= {where: one.chain for where, one in told.items() if one is not None}
         if epoch is not None:
-            self.cuts = Cuts(epoch, self.instances, chained)
+            self.cuts = Cuts(epoch, self.instances, chains)
         for name, index, step in steps:
             other, going_on = before.get((name, index)), told.get((name, index))
             if isinstance(other, Stateful) and isinstance(step, Stateful):

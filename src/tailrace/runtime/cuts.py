@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import pickle
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -20,14 +20,12 @@ from typing import Any
 from tailrace.runtime.instance import Instance
 from tailrace.runtime.markers import Checkpoint
 from tailrace.runtime.sink import SinkStep
-from tailrace.runtime.state import Stateful
+from tailrace.runtime.state import NO_CHAIN, Chain, Stateful
 from tailrace.runtime.step import OperatorFailed, call
 
 _SLICE_NS = 50_000
 """About how long encoding may take before somebody looks at the clock."""
 _MOST_ENTRIES = 1024
-_LONGEST_CHAIN = 20
-_LEAST_CHAIN_BYTES = 1 << 16
 
 
 @dataclass
@@ -60,38 +58,15 @@ class Part:
     """Whether all instances here had ended."""
 
 
-@dataclass
-class _Chain:
-    """How much of what was written of a step builds on each other."""
-
-    sections: int = 0
-    full_bytes: int = 0
-    delta_bytes: int = 0
-
-    @property
-    def full_is_due(self) -> bool:
-        return self.sections == 0 or (
-            self.sections >= _LONGEST_CHAIN
-            or self.delta_bytes > max(self.full_bytes, _LEAST_CHAIN_BYTES)
-        )
-
-    def add(self, full: bool, size_bytes: int) -> None:
-        if full:
-            self.sections, self.full_bytes, self.delta_bytes = 1, size_bytes, 0
-        else:
-            self.sections += 1
-            self.delta_bytes += size_bytes
-
-
 class Cuts:
     """The epochs of one core."""
 
     def __init__(
-        self, epoch: int, instances: Iterable[Instance], chained: set[tuple[str, int]]
+        self, epoch: int, instances: Iterable[Instance], chains: Mapping[tuple[str, int], Chain]
     ) -> None:
-        """Of the steps that are `chained`, what was written before `epoch` can be built on."""
+        """What was written of steps before `epoch`, and can be built on, is in `chains`."""
         self._groups: dict[str, list[Instance]] = {}
-        self._chains: dict[tuple[str, int], _Chain] = {}
+        self._chains: dict[tuple[str, int], Chain] = {}
         self._over: set[tuple[str, int]] = set()  # finished, and said so
         for instance in instances:
             self._groups.setdefault(instance.id.operator, []).append(instance)
@@ -100,8 +75,8 @@ class Cuts:
                 if isinstance(step, Stateful):
                     step.watch()
                     where = name, instance.id.index
-                    self._chains[where] = _Chain(sections=int(where in chained))
-        self._safe = {where: chain.sections for where, chain in self._chains.items()}
+                    self._chains[where] = chains.get(where, NO_CHAIN)
+        self._safe = self._chains.copy()
         self.epoch = self.safe = epoch
         """The newest that has begun here, and the newest that is committed."""
         self._uncut: list[list[Instance]] = []
@@ -112,9 +87,9 @@ class Cuts:
         self._entries = 16
 
     @property
-    def chained(self) -> set[tuple[str, int]]:
-        """The steps of which something is safe that others can build on."""
-        return {where for where, chain in self._safe.items() if chain}
+    def chains(self) -> dict[tuple[str, int], Chain]:
+        """What is safe of each step, for others to build on."""
+        return self._safe
 
     @property
     def waiting(self) -> bool:
@@ -217,7 +192,8 @@ class Cuts:
             if not block:
                 self._encoding.popleft()
                 size_bytes = sum(map(len, piece.blocks))
-                self._chains[piece.operator, piece.index].add(piece.full, size_bytes)
+                where = piece.operator, piece.index
+                self._chains[where] = self._chains[where].longer(piece.full, size_bytes)
                 continue
             piece.blocks.append(_encoded(piece.operator, block))
             piece.entries += len(block)
@@ -244,7 +220,7 @@ class Cuts:
             raise RuntimeError(f"epoch {epoch} is committed; here {self.epoch} is the newest")
         self._given = False
         self.safe = epoch
-        self._safe = {where: chain.sections for where, chain in self._chains.items()}
+        self._safe = self._chains.copy()
         for group in self._groups.values():
             for instance in group:
                 for name, step in instance.steps:

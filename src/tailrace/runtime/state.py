@@ -77,6 +77,40 @@ def thawed(value: Any) -> Any:
     return value.value if type(value) is Encoded else value
 
 
+_LONGEST_CHAIN = 20
+_LEAST_CHAIN_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class Chain:
+    """How much builds on each other of what was written of a step.
+
+    Whoever restores it reads all of that. So its length has to outlive failures: those come when
+    they like, and each would let it grow anew.
+    """
+
+    sections: int = 0
+    full_bytes: int = 0
+    delta_bytes: int = 0
+
+    @property
+    def full_is_due(self) -> bool:
+        """Whether to write all of the state next, and so begin another one."""
+        return self.sections == 0 or (
+            self.sections >= _LONGEST_CHAIN
+            or self.delta_bytes > max(self.full_bytes, _LEAST_CHAIN_BYTES)
+        )
+
+    def longer(self, full: bool, size_bytes: int) -> Chain:
+        """With one section more, or a new one that begins with it."""
+        if full:
+            return Chain(1, size_bytes)
+        return Chain(self.sections + 1, self.full_bytes, self.delta_bytes + size_bytes)
+
+
+NO_CHAIN = Chain()
+
+
 @dataclass(frozen=True)
 class GoingOn:
     """What a step goes on from: how its operator stood at the end of an epoch."""
@@ -92,8 +126,8 @@ class GoingOn:
     """All input of the operator, or of this instance of it, had ended by then."""
     handles: Sequence[Any] = ()
     """What sinks have prepared for the epoch, to be committed (again)."""
-    chained: bool = False
-    """Whether its next cut may build on what is safe already, and need not be full."""
+    chain: Chain = NO_CHAIN
+    """What is safe already, and its next cut may build on."""
 
 
 class Stateful(Step):

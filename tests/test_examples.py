@@ -20,7 +20,14 @@ SAYS = {
     "to_parquet": ".parquet: 975 rows",
     "windows": "too late: Click(time_s=12, user='cid', page='home')",
 }
-ELSEWHERE = {"ring"} | {"from_spark", "history", "plan", "socket_words"}
+ELSEWHERE = {"ring"} | {
+    "checkpoint",
+    "from_spark",
+    "history",
+    "plan",
+    "savepoint",
+    "socket_words",
+}
 
 
 def test_every_example_is_run_by_some_test() -> None:

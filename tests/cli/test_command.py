@@ -129,7 +129,7 @@ def test_run_shows_its_view_in_place_only_if_no_sink_prints(
     user_module(
         f"import tailrace as tr\n\nbuild = tr.Topology('t')\nbuild.source([1]).sink({sink})\n"
     )
-    job = MagicMock(is_active=False)
+    job = MagicMock(is_active=False, resumed_epoch=0)
     job.exception.return_value = None
     watch = MagicMock()
     monkeypatch.setattr("tailrace.cli.command._spark", lambda options: None)
@@ -144,7 +144,7 @@ def test_run_plans_for_a_rate(
     user_module: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     user_module("import tailrace as tr\n\nbuild = tr.Topology('t')\nbuild.source([1]).sink(str)\n")
-    job = MagicMock(is_active=False)
+    job = MagicMock(is_active=False, resumed_epoch=0)
     job.exception.return_value = None
     start = MagicMock(return_value=job)
     monkeypatch.setattr("tailrace.cli.command._spark", lambda options: None)
@@ -152,7 +152,51 @@ def test_run_plans_for_a_rate(
     monkeypatch.setattr("tailrace.cli.view.watch", MagicMock())
     monkeypatch.setattr(Topology, "start", start)
     assert main(["run", "users_own:build", "--rate", "5e3"]) == 0
-    start.assert_called_once_with(None, workers=None, scheduler=None, rate=5000.0)
+    assert start.call_args.kwargs["rate"] == 5000.0
+
+
+@pytest.mark.parametrize(
+    ("given", "started_with", "said"),
+    [
+        ([], (None, 1.0, None), ""),
+        (["--checkpoint", "kept"], ("kept", 1.0, None), "going on from epoch 12 in kept\n"),
+        (
+            ["--checkpoint", "kept", "--checkpoint-every", "0.25", "--restore", "saved"],
+            ("kept", 0.25, "saved"),
+            "going on from epoch 12 in saved\n",
+        ),
+        (["--restore", "saved"], (None, 1.0, "saved"), "going on from epoch 12 in saved\n"),
+    ],
+)
+def test_run_keeps_state_where_it_is_told_to_and_says_what_it_goes_on_from(
+    given: list[str],
+    started_with: tuple[str | None, float, str | None],
+    said: str,
+    user_module: Callable[[str], str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    user_module("import tailrace as tr\n\nbuild = tr.Topology('t')\nbuild.source([1]).sink(str)\n")
+    job = MagicMock(is_active=False, resumed_epoch=12 if given else 0)
+    job.exception.return_value = None
+    start = MagicMock(return_value=job)
+    monkeypatch.setattr("tailrace.cli.command._spark", lambda options: None)
+    monkeypatch.setattr("tailrace.cli.command.summary", lambda job: "")
+    monkeypatch.setattr("tailrace.cli.view.watch", MagicMock())
+    monkeypatch.setattr(Topology, "start", start)
+    assert main(["run", "users_own:build", *given]) == 0
+    options = start.call_args.kwargs
+    assert (options["checkpoint"], options["checkpoint_s"], options["restore"]) == started_with
+    assert capsys.readouterr().err == said
+
+
+def test_an_interval_without_a_folder_is_refused_before_anything_starts(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["run", "users_own:build", "--checkpoint-every", "2"]) == 1
+    assert capsys.readouterr().err == (
+        "tailrace: --checkpoint-every needs --checkpoint FOLDER, where state is kept\n"
+    )
 
 
 @pytest.fixture

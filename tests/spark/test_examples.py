@@ -6,6 +6,7 @@ import json
 import runpy
 import socket
 import threading
+from ast import literal_eval
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -75,6 +76,29 @@ def until(job: Any, condition: Callable[[], object]) -> None:
     while not condition():
         assert job.is_active, job.status
         threading.Event().wait(0.02)
+
+
+def test_totals_survive_the_death_of_a_worker(
+    spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("checkpoint", tmp_path)
+    event, *totals = capsys.readouterr().out.splitlines()
+    assert "is gone: killed" in event
+    assert "running again after" in event
+    assert sorted(totals) == ["('east', 6666)", "('north', 6667)", "('south', 6667)"]
+
+
+def test_another_version_goes_on_from_a_savepoint(
+    spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("savepoint", tmp_path)
+    stopped, *pages = capsys.readouterr().out.splitlines()
+    assert 2_000 <= int(stopped.split()[2]) < 6_000
+    results = dict(map(literal_eval, pages))
+    assert {page: visits for page, (visits, _) in results.items()} == {
+        f"page {number}": 1_500 for number in range(4)
+    }
+    assert sum(seconds for _, seconds in results.values()) < 6_000 * 4.5  # only those since
 
 
 def test_a_dataframe_in_and_a_table_out(

@@ -39,6 +39,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     run.add_argument("--seconds", type=float, help="drain and stop after running for so long")
     run.add_argument("--scheduler", help=f"who decides what runs where: {_NAMES}")
+    run.add_argument(
+        "--checkpoint",
+        metavar="FOLDER",
+        help="path or URL where state is kept; if it has an epoch, the job goes on from there",
+    )
+    run.add_argument(
+        "--checkpoint-every", type=float, metavar="S", help="seconds between epochs; default: 1"
+    )
+    run.add_argument("--restore", metavar="FOLDER", help="a savepoint to begin with")
     explain = commands.add_parser(
         "explain", help="say what would run where, how fast it should be and what limits it"
     )
@@ -139,6 +148,9 @@ def _is_ours(file: str) -> bool:
 def _run(options: argparse.Namespace) -> int:
     from tailrace.cli.view import prints, watch
 
+    if options.checkpoint_every is not None and options.checkpoint is None:
+        raise ValueError("--checkpoint-every needs --checkpoint FOLDER, where state is kept")
+    every_s = 1.0 if options.checkpoint_every is None else options.checkpoint_every
     topology = load(options.topology)
     in_place = not prints(topology.graph)
     spark = _spark(options)
@@ -146,8 +158,17 @@ def _run(options: argparse.Namespace) -> int:
         ship(spark, [options.topology.partition(":")[0], *options.ship])
     begun_s = time.monotonic()
     job = topology.start(
-        spark, workers=options.workers, scheduler=options.scheduler, rate=options.rate
+        spark,
+        workers=options.workers,
+        scheduler=options.scheduler,
+        rate=options.rate,
+        checkpoint=options.checkpoint,
+        checkpoint_s=every_s,
+        restore=options.restore,
     )
+    if epoch := job.resumed_epoch:
+        kept_in = options.restore or options.checkpoint
+        print(f"going on from epoch {epoch} in {kept_in}", file=sys.stderr)
     code = 0
     try:
         job.await_running()
@@ -156,7 +177,8 @@ def _run(options: argparse.Namespace) -> int:
             print(started(len(job.workers), took_s), file=sys.stderr)
         watch(job, options.seconds, in_place=in_place)
     except KeyboardInterrupt:
-        print("stopping: what is under way runs out first", file=sys.stderr)
+        last = "a last epoch is made" if options.checkpoint else "what is under way runs out"
+        print(f"stopping: {last} first", file=sys.stderr)
         code = 130
     finally:
         if job.is_active:

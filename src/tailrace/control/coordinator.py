@@ -79,6 +79,8 @@ class Coordinator:
         self._committer: Committer | None = None
         self.last_checkpoint: LastCheckpoint | None = None
         """The newest epoch that counts, if one was made."""
+        self.resumed_epoch = 0
+        """The epoch that the job goes on from; 0: the beginning."""
         self._on_over = on_over
         self._on_reports = on_reports
         self._noted_reports = 0
@@ -123,7 +125,7 @@ class Coordinator:
 
     def go_on(self, going_on: Manifest, kept_in: str) -> None:
         """Go on from an epoch in a folder; to be called before there are workers."""
-        self.roster.epoch = going_on.epoch
+        self.roster.epoch = self.resumed_epoch = going_on.epoch
         if going_on.epoch:
             self.roster.manifest, self.roster.kept_in = going_on.file, kept_in
 

@@ -18,7 +18,7 @@ from pyspark import cloudpickle
 from tailrace.checkpoint.folder import folder_at
 from tailrace.checkpoint.restoring import check_fits
 from tailrace.control.budget import STANDARD, Budget
-from tailrace.control.coordinator import Coordinator
+from tailrace.control.coordinator import Coordinator, LastCheckpoint
 from tailrace.control.progress.summary import Summary, summarise
 from tailrace.control.progress.traffic import TrafficTable, traffic_of
 from tailrace.control.protocol import Settings
@@ -147,6 +147,16 @@ class Job:
     def recent_progress(self) -> list[Summary]:
         """What workers have told before, oldest first: the last hundred, about two a second."""
         return list(self._recent)
+
+    @property
+    def resumed_epoch(self) -> int:
+        """The epoch that it went on from when it was started; 0: it began at the beginning."""
+        return self._coordinator.resumed_epoch
+
+    @property
+    def last_checkpoint(self) -> LastCheckpoint | None:
+        """The newest epoch that it has made: number, when, how long it took, bytes written."""
+        return self._coordinator.last_checkpoint
 
     def _note_progress(self) -> None:
         self._recent.append(self.last_progress)

@@ -63,7 +63,7 @@ def test_state_of_an_earlier_version_is_migrated_or_refused() -> None:
     with pytest.raises(Exception, match="state_version 0, the operator has 3"):
         World(scanned(1, 3), 2, folder=first.folder, ledger=first.ledger)
 
-    def migrate(key: int, count: int, version: int) -> int:
+    def migrate(key: Any, count: int, version: int) -> int:
         return count + 1000 * (version + 1)
 
     second = World(scanned(1, 3, migrate), 2, folder=first.folder, ledger=first.ledger)

@@ -8,13 +8,14 @@ PROCESSES ?= 3
 SANITIZERS := thread address undefined
 CFLAGS_STRESS := -std=c11 -O1 -g -Wall -Wextra -Wno-tsan -Isrc/tailrace/transport -pthread
 
-.PHONY: setup java demo test ci lint sanitize chaos bench bench-peers clean help
+.PHONY: setup java demo test ci lint sanitize simulate chaos bench bench-peers clean help
 
 help:
 	@echo "make demo      see it work"
 	@echo "make test      all tests, under 6 minutes on two cores"
 	@echo "make ci        lint, type-check and test: what CI runs"
 	@echo "make sanitize  the ring's C code under Thread-, Address- and UBSanitizer"
+	@echo "make simulate  100,000 simulated jobs with kills at every step; make test has 2,000"
 	@echo "make chaos     a thousand kills -9 of a job's processes: nothing may be lost, nothing twice"
 	@echo "make bench     the benchmarks; figures land in build/bench"
 	@echo "make bench-peers  beside Bytewax, PyFlink, Spark and pyzmq; installs them into build/peers"
@@ -70,6 +71,11 @@ sanitize:
 			tests/concurrency/ring_stress.c -o $$program || exit 1; \
 		for seed in 1 2 3; do echo "$$sanitizer:"; $$program $$seed || exit 1; done; \
 	done; done; done
+
+# A seed that fails is named, and replays; for fewer: make simulate SEEDS=10000
+SEEDS ?= 100000
+simulate: setup
+	SEEDS=$(SEEDS) $(BIN)/python -m pytest -q -n $(PROCESSES) tests/checkpoint/test_simulation.py
 
 # For fewer, or another seed: make chaos KILLS=100 SEED=7
 KILLS ?= 1000

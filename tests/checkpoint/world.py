@@ -225,6 +225,8 @@ class World:
             assert cuts is not None
             core.retire()
             known = cuts.can_go_back_to(self.manifest.epoch)
+            if not known:
+                core.discard()
             self.cores[other] = self.fresh(other, before=core if known else None)
         self.epochs.go(self.clock() / 1e9)
 

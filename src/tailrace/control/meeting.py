@@ -166,7 +166,9 @@ class Meeting:
         kept = None if peers is None else restoring(peers, deployment, self._settings.checkpoint)
         if before is not None and peers is not None:
             assert before.cuts is not None
-            before = before if before.cuts.can_go_back_to(peers.epoch) else None
+            if not before.cuts.can_go_back_to(peers.epoch):
+                before.discard()
+                before = None
         self._core = Core(
             self._rank,
             deployment,

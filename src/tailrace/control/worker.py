@@ -506,6 +506,9 @@ class Worker:
         self._reporting.close()
         if self._checkpointing is not None:
             self._checkpointing.close()
+        if self._retired is not None:
+            with suppress(Exception):
+                self._retired.discard()
         try:
             if self.core is not None:
                 self.core.close()

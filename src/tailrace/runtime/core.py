@@ -286,6 +286,10 @@ class Core:
         self._closed = True
         self._site.close(lambda step: step.retire)
 
+    def discard(self) -> None:
+        """It has retired, and nobody takes over."""
+        self._site.close(lambda step: step.discard)
+
     # ---- the round ----
 
     def round(self, poll: bool = True) -> bool:

@@ -250,6 +250,11 @@ class _OperatorStep(Stateful):
         else:
             self.close()
 
+    def discard(self) -> None:
+        """Close what was kept."""
+        if self.heirloom is not None:
+            self.heirloom.close()
+
     # ---- state ----
 
     def keys(self) -> list[Hashable]:

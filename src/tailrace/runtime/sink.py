@@ -149,6 +149,13 @@ class SinkStep(Step):
 
     # ---- checkpoints ----
 
+    def retire(self) -> None:
+        """Stay open: whoever takes over says which of the epochs count."""
+
+    def discard(self) -> None:
+        """Close the sink."""
+        self._sink.close()
+
     def cut(self, epoch: int) -> Any:
         """All that came before belongs to this epoch. Returns the sink's handle, if it has one."""
         handle = self._sink.prepare(epoch)
@@ -212,6 +219,9 @@ class SinkLogic:
 
     def start(self, context: Any) -> Step:
         """Open it for this instance."""
+        if isinstance(context.before, SinkStep):
+            context.before.roll_back(context.epoch)
+            context.before.close()
         sink = copy(self.sink)  # instances of one worker do not share its files
         writing = Writing(
             self.job, context.operator, context.index, context.parallelism, context.epoch

@@ -69,6 +69,9 @@ class Step:
         """The same when another step of the operator takes over here, and may use what is kept."""
         self.close()
 
+    def discard(self) -> None:
+        """Nobody has taken over: let go of what was kept when it retired."""
+
 
 def in_batches(
     records: Iterator[Record], take: Callable[[list[Record]], None], most: int | None = None

@@ -7,10 +7,12 @@ follows from the one before and from what the workers have told.
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -24,6 +26,9 @@ from tailrace.checkpoint.store import Store
 from tailrace.graph.model import Graph
 
 _LOG = logging.getLogger(__name__)
+_NICE = 10
+_SWEPT_TOGETHER = 8
+"""So many epochs are committed before old ones are cleared away, which takes longer."""
 _TRIES = 5
 _PAUSE_S = 0.2
 """Before the second try; each further one is twice as long."""
@@ -114,6 +119,7 @@ class Committer:
         self._versions = versions
         self._keep = keep
         self._asked: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._unswept = 0
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tailrace-epochs", daemon=True)
         self._thread.start()
@@ -145,8 +151,13 @@ class Committer:
         self._lease.release()
 
     def _run(self) -> None:
+        # The driver may share its cores with workers, who have something better to do.
+        with suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
         while (ask := self._asked.get()) is not None:
             ask()  # none of these raises: whoever asked is told what went wrong
+        if self._unswept:
+            self._sweep(self.manifest.attempt)
 
     def _write(
         self,
@@ -182,8 +193,14 @@ class Committer:
         new = {section.file for part in write.parts for section in part.sections}
         size = sum(section.length for section in manifest.sections if section.file in new)
         done(Written(manifest, size))
+        self._unswept += 1
+        if self._unswept == _SWEPT_TOGETHER:
+            self._sweep(attempt)
+
+    def _sweep(self, attempt: int) -> None:
+        self._unswept = 0
         try:
-            self._store.sweep(self._keep, (manifest.generation, attempt))
+            self._store.sweep(self._keep, (self.manifest.generation, attempt))
         except Exception as error:
             _LOG.warning("old epochs are not cleared away: %s", error)
 

@@ -359,7 +359,7 @@ class Worker:
     # ---- one turn ----
 
     def _turn(self, core: Core) -> None:
-        if self._reported_end:  # nothing is left to do but to hear that all have ended
+        if self._reported_end and core.cuts is not None:  # it is closed, and may not have ended
             self._await()
             return
         messages = self._reader.drain(self._meeting.accept, _DRAIN_MESSAGES)

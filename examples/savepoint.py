@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 import tailrace as tr
 
-# (page, seconds) of each visit. Two shares, whatever the parallelism: positions are kept by share.
+# (page, seconds) of each visit; in two shares, so that later two instances can have one each.
 VISITS = tr.sources.rate(2_000, lambda i: (f"page {i % 4}", i % 10), count=6_000, shares=2)
 
 

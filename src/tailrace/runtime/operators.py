@@ -182,8 +182,11 @@ class _ScanStep(Stateful):
         return self._merging
 
     def _merge(self) -> Iterator[None]:
-        """Let the middle layer sink into the base."""
+        """Let the middle layer sink into the base; where there is none yet, it is the base."""
         base, middle = self._base, self._middle
+        if not base:  # to let a large one grow would stop everything for tens of milliseconds
+            self._base, self._before, self._middle = middle, None, {}
+            return
         for done, key in enumerate(self._before or ()):
             if key in middle:
                 base[key] = middle[key]

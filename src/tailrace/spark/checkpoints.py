@@ -18,8 +18,11 @@ from tailrace.checkpoint.lease import take_lease
 from tailrace.checkpoint.manifest import Manifest
 from tailrace.checkpoint.restoring import check_fits
 from tailrace.checkpoint.store import Store
+from tailrace.connectors.journal import Journaled
 from tailrace.control.coordinator import Coordinator
 from tailrace.graph.model import Graph
+from tailrace.runtime.reading import SourceLogic
+from tailrace.spark.dataframe import DataFrameSource
 
 _LOG = logging.getLogger(__name__)
 _LOOK_S = 0.005
@@ -43,6 +46,7 @@ class Checkpoints:
         self._lease = lease = take_lease(folder, graph.name)
         try:
             store = Store(folder, lease)
+            refuse_ruins(store)
             beginning = Manifest.beginning(str(uuid.uuid4()), graph.name, time.time())
             found = store.resume(beginning, verify=True)
             for damaged in store.passed_over:
@@ -56,6 +60,7 @@ class Checkpoints:
                         f" epoch {found.epoch} to go on from: leave restore out, or give another"
                         " folder for the checkpoints"
                     )
+                check_sources_move(graph, restore, folder.url)
                 self.kept_in, self.going_on = savepoint_at(restore)
                 # What lies in another folder is no part of the epochs in this one.
                 found = replace(
@@ -122,6 +127,32 @@ class Checkpoints:
         """Let go of the folder."""
         self.ended = self._epochs is not None and self._epochs.over
         self.committer.close()
+
+
+def refuse_ruins(store: Store) -> None:
+    """Raise if there are epochs and none of them is whole: nobody wants to begin anew unasked."""
+    if store.latest(verify=True) is None and store.passed_over:
+        causes = "; ".join(map(str, store.passed_over))
+        raise CheckpointError(
+            f"no epoch in {store.folder.url!r} can be gone on from: {causes}. Bring back what is"
+            " missing, restore a savepoint, or give the job a new folder to begin anew"
+        )
+
+
+def check_sources_move(graph: Graph, restore: Path | str, url: str) -> None:
+    """Raise if a source has notes in the folder of checkpoints, which a savepoint has not."""
+    for operator in graph.operators:
+        source = operator.logic.source if isinstance(operator.logic, SourceLogic) else None
+        what = "journal" if isinstance(source, Journaled) else ""
+        streams = isinstance(source, DataFrameSource) and source.df.isStreaming
+        if streams and str(getattr(source, "checkpoint", None) or url).startswith(url):
+            what = "streaming DataFrame"
+        if what:
+            raise CheckpointError(
+                f"restore={str(restore)!r} cannot be gone on from in another folder: the notes of"
+                f" the {what} of {operator.name!r} are kept with the checkpoints, and not in a"
+                " savepoint. Move the whole folder, and start with checkpoint= alone"
+            )
 
 
 def savepoint_at(where: Path | str) -> tuple[str, Manifest]:

@@ -28,8 +28,6 @@ MAGIC = b"TRS" + bytes([SECTION_VERSION])
 """What a section begins with; the last byte is the version of the format."""
 BLOCK = struct.Struct("<QI")
 """What a block begins with: bytes of its pickle, and their crc."""
-BLOCK_ENTRIES = 256
-"""About as many entries make a block: some 100 us to encode."""
 MOST_CHAIN = 20
 """Sections; a chain that is longer is replaced by a full one."""
 

@@ -123,12 +123,20 @@ class Store:
     def resume(self, beginning: Manifest, verify: bool = False) -> Manifest:
         """Take the folder over: the newest epoch, or the `beginning` if there is none, is ours now.
 
-        What is returned has this lease's generation and is committed.
+        What is returned has this lease's generation and is committed. Raises a CheckpointError, and
+        leaves all as it is, if there are epochs and none is whole: nobody wants to begin anew
+        unasked.
         """
-        found = self.latest(verify) or beginning
+        found = self.latest(verify)
         if self._lease is None:
             raise CheckpointError(f"taking over {self.folder.url!r} needs a lease")
-        ours = replace(found, generation=self._lease.generation)
+        if found is None and self.passed_over:
+            causes = "; ".join(map(str, self.passed_over))
+            raise CheckpointError(
+                f"no epoch in {self.folder.url!r} can be gone on from: {causes}. Bring back what is"
+                " missing, restore a savepoint, or give the job a new folder to begin anew"
+            )
+        ours = replace(found or beginning, generation=self._lease.generation)
         self.commit(ours)
         return ours
 

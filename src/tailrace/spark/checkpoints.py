@@ -46,7 +46,6 @@ class Checkpoints:
         self._lease = lease = take_lease(folder, graph.name)
         try:
             store = Store(folder, lease)
-            refuse_ruins(store)
             beginning = Manifest.beginning(str(uuid.uuid4()), graph.name, time.time())
             found = store.resume(beginning, verify=True)
             for damaged in store.passed_over:
@@ -127,16 +126,6 @@ class Checkpoints:
         """Let go of the folder."""
         self.ended = self._epochs is not None and self._epochs.over
         self.committer.close()
-
-
-def refuse_ruins(store: Store) -> None:
-    """Raise if there are epochs and none of them is whole: nobody wants to begin anew unasked."""
-    if store.latest(verify=True) is None and store.passed_over:
-        causes = "; ".join(map(str, store.passed_over))
-        raise CheckpointError(
-            f"no epoch in {store.folder.url!r} can be gone on from: {causes}. Bring back what is"
-            " missing, restore a savepoint, or give the job a new folder to begin anew"
-        )
 
 
 def check_sources_move(graph: Graph, restore: Path | str, url: str) -> None:

@@ -16,8 +16,7 @@ from typing import Any
 import tailrace as tr
 from tailrace.checkpoint.committing import next_manifest, operators_with_versions
 from tailrace.checkpoint.epochs import Act, Begin, Commit, Epochs, Write
-from tailrace.checkpoint.errors import CheckpointError, MissingError
-from tailrace.checkpoint.folder import Folder
+from tailrace.checkpoint.errors import CheckpointError
 from tailrace.checkpoint.manifest import Manifest, data_name
 from tailrace.checkpoint.parts import write_part
 from tailrace.checkpoint.restoring import Restoring
@@ -28,38 +27,18 @@ from tailrace.runtime.core import Core, Item
 from tailrace.runtime.deployment import deploy
 from tailrace.runtime.limits import Limits
 from tailrace.testing import VirtualClock
+from tests.checkpoint.memory import Memory
 
 
-class Memory(Folder):
+class Refusing(Memory):
     """A folder in memory that refuses now and then."""
 
-    url = "memory:"
-
-    def __init__(self, refuses: Callable[[], bool] = lambda: False) -> None:
-        self.files: dict[str, bytes] = {}
-        self.refuses = refuses
+    refuses: Callable[[], bool] = staticmethod(lambda: False)
 
     def write(self, name: str, data: Any) -> None:
         if self.refuses():
             raise CheckpointError(f"{name!r} cannot be written: the disk is full")
-        self.files[name] = bytes(data) if isinstance(data, bytes) else b"".join(data)
-
-    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
-        if name not in self.files:
-            raise MissingError(f"no {name!r}")
-        return self.files[name][offset:][:length]
-
-    def sizes(self, under: str = "", hidden: bool = False) -> dict[str, int]:
-        return {name: len(data) for name, data in self.files.items() if name.startswith(under)}
-
-    def names(self, under: str = "") -> list[str]:
-        return sorted(self.sizes(under))
-
-    def delete(self, name: str) -> None:
-        self.files.pop(name, None)
-
-    def exists(self, name: str) -> bool:
-        return name in self.files
+        super().write(name, data)
 
 
 @dataclass
@@ -150,7 +129,7 @@ class World:
         every_s: float = 0.5,
         refusals: float = 0.0,
         limits: Limits | None = None,
-        folder: Memory | None = None,
+        folder: Refusing | None = None,
         ledger: Ledger | None = None,
     ) -> None:
         self.chance = random.Random(seed)
@@ -163,7 +142,7 @@ class World:
         self.deployment = deploy(graph, placement)
         self.versions = operators_with_versions(graph)
         self.migrations = {one.name: one.migrate for one in graph.operators if one.migrate}
-        self.folder = folder or Memory()
+        self.folder = folder or Refusing()
         self.refusals = refusals
         self.store = Store(self.folder)
         self.manifest = self.store.latest() or Manifest.beginning("job", graph.name, 0)

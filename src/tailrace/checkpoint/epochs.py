@@ -62,6 +62,8 @@ class Epochs:
     """Whether the workers run: before that, and while some are lost, nothing begins."""
     over: bool = False
     """Whether the last epoch counts."""
+    taking_part: int = 0
+    """How many workers the newest epoch has: those that there were when it began."""
     begun_s: float = 0.0
     _due_s: float = 0.0
     _asked: bool = False
@@ -110,6 +112,21 @@ class Epochs:
             self._ended.add(rank)
 
     @property
+    def resting(self) -> bool:
+        """Whether no epoch is in progress."""
+        return self.stage is Stage.COMMITTED
+
+    @property
+    def ending(self) -> bool:
+        """Whether the last epoch has begun: nobody can join any more."""
+        return self.over or (self._last and self.stage is not Stage.COMMITTED)
+
+    def count(self, workers: int) -> None:
+        """So many workers take part from the next epoch on; an epoch in progress stays as it is."""
+        self.workers = workers
+        self._ended = {rank for rank in self._ended if rank < workers}
+
+    @property
     def due_s(self) -> float | None:
         """When an epoch begins by itself; None: not before something else happens."""
         waits = self.running and not self.over and self.stage is Stage.COMMITTED
@@ -124,6 +141,7 @@ class Epochs:
             return []
         self.stage, self._asked, self.begun_s = Stage.CUTTING, False, now_s
         self._last = self._stopping or all_ended
+        self.taking_part = self.workers
         self._due_s = now_s + self.every_s
         return [Begin(self.committed + 1, self._last)]
 
@@ -134,10 +152,10 @@ class Epochs:
         self._parts[rank] = part, ended
         if ended:
             self._ended.add(rank)
-        if len(self._parts) < self.workers:
+        if len(self._parts) < self.taking_part:
             return []
         self.stage = Stage.WRITING
-        told = [self._parts[one] for one in range(self.workers)]
+        told = [self._parts[one] for one in range(self.taking_part)]
         self._parts.clear()
         # Some may have ended since they were cut: then the epoch does not say so.
         return [Write(epoch, tuple(part for part, _ in told), all(over for _, over in told))]

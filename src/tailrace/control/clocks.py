@@ -190,7 +190,7 @@ class Follower:
     ) -> None:
         self._rank = rank
         self._raw_ns = raw_ns
-        self._period_ns = _PERIOD_NS * max(1, workers // 500)  # the coordinator answers all
+        self.one_of(workers)
         self._host = clock_host()
         self._own = raw_ns is time.monotonic_ns
         self._estimator = Estimator()
@@ -204,6 +204,10 @@ class Follower:
         """The job's clock, once `settled`; until then there is none."""
         self.wall_ns: Callable[[], int] = time.time_ns
         """Wall-clock time by the job's clock, once `settled`."""
+
+    def one_of(self, workers: int) -> None:
+        """Ask as rarely as so many have to, since the coordinator answers all."""
+        self._period_ns = _PERIOD_NS * max(1, workers // 500)
 
     @property
     def settled(self) -> bool:

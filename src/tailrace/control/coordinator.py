@@ -21,8 +21,18 @@ from tailrace.checkpoint.epochs import Epochs
 from tailrace.checkpoint.manifest import Manifest
 from tailrace.control.budget import STANDARD, Budget
 from tailrace.control.clocks import AskClock, Reference
-from tailrace.control.protocol import KIND, SILENCE_S, Message, Welcome, pack, unpack
-from tailrace.control.roster import ALL, STARTING, Decision, Line, Order, Roster
+from tailrace.control.joining import ScaleError
+from tailrace.control.orders import ALL, Decision, Line, Order
+from tailrace.control.protocol import (
+    COORDINATOR_ID,
+    KIND,
+    SILENCE_S,
+    Message,
+    Welcome,
+    pack,
+    unpack,
+)
+from tailrace.control.roster import STARTING, Roster
 from tailrace.transport.identity import Identity, new_secret
 from tailrace.transport.listener import Ports, TcpListener
 from tailrace.transport.tcp import Refusals, TcpConfig, TcpConnection
@@ -30,6 +40,8 @@ from tailrace.transport.tcp import Refusals, TcpConfig, TcpConnection
 _LOG = logging.getLogger(__name__)
 _NOTE_S = 0.5
 _LOOK_S = 0.2
+_STRANGERS = 64
+"""So many more than there are workers may be connected."""
 
 
 @dataclass(frozen=True)
@@ -91,10 +103,10 @@ class Coordinator:
         """Set when the workers run, or when it is clear that they never will."""
         self._refusals = Refusals()
         config = TcpConfig(
-            worker_id=workers,
+            worker_id=COORDINATOR_ID,
             secret=self.secret,
-            max_connections=(2 if recover else 1) * workers + 64,
-            max_unauthenticated=workers + 64,
+            max_connections=(2 if recover else 1) * workers + _STRANGERS,
+            max_unauthenticated=workers + _STRANGERS,
         )
         self._listener = TcpListener(
             config, (host, 0), self._refusals, identity=identity, ports=ports
@@ -137,19 +149,78 @@ class Coordinator:
         """Something outside of the workers went wrong."""
         self._ask(lambda: self.roster.fail(reason, traceback))
 
-    def relaunch(self, reason: str, traceback: str = "") -> int | None:
-        """Spark has ended the workers: the number of the launch to follow; None: it is over."""
-        launch: list[int] = []
+    def relaunch(self, reason: str, traceback: str = "", launch: int | None = None) -> int | None:
+        """Spark has ended the workers: the number of the launch to follow; None: it is over.
+
+        If a further stage of that `launch` ended first, it is known which one follows.
+        """
+        following: list[int] = []
 
         def decide() -> list[Order]:
             self.roster.now_s = time.monotonic()
-            orders = self.roster.relaunch(reason, traceback)
+            orders = self.roster.relaunch(reason, traceback, launch)
             if not self.roster.over:
-                launch.append(self.roster.launch)
+                following.append(self.roster.launch)
             return orders
 
         self._ask(decide)
-        return launch[0] if launch else None
+        return following[0] if following else None
+
+    def grow(self, more: int, within_s: float) -> int:
+        """Expect so many more workers: the number of the stage that they are to be of.
+
+        What becomes of that is known some time: see `outcome`. Raises if it cannot be now.
+        """
+        number = self._change(lambda: self.roster.joining.grow(more, within_s))
+        workers = self.roster.workers + more
+        connections = (2 if self.roster.recover else 1) * workers + _STRANGERS
+        self._listener.expect(connections, workers + _STRANGERS)
+        return number
+
+    def shrink(self, fewer: int, within_s: float) -> int:
+        """Let the last workers go, in which nothing must run; a number to ask `outcome` for.
+
+        Raises if it cannot be now.
+        """
+        return self._change(lambda: self.roster.joining.shrink(fewer, within_s))
+
+    def outcome(self, number: int) -> str | None:
+        """What became of that change: empty, it is done; else why it is not; None: not known."""
+        with self._lock:
+            told = self.roster.joining.outcome(number)
+        return "the job has ended" if told is None and self.roster.over else told
+
+    def give_up(self, number: int, reason: str) -> None:
+        """Whoever was to join will not, if it has not by now."""
+
+        def decide() -> list[Order]:
+            growth = self.roster.joining.growth
+            mine = growth is not None and growth.number == number
+            return self.roster.joining.give_up(reason) if mine else []
+
+        self._ask(decide)
+
+    def stage_ended(self, stage: int, launch: int, reason: str, traceback: str = "") -> None:
+        """Spark has ended the tasks of a further stage."""
+
+        def decide() -> list[Order]:
+            self.roster.now_s = time.monotonic()
+            return self.roster.joining.stage_ended(stage, launch, reason, traceback)
+
+        self._ask(decide)
+
+    def _change(self, change: Callable[[], int]) -> int:
+        numbers: list[int] = []
+
+        def decide() -> list[Order]:
+            self.roster.now_s = time.monotonic()
+            numbers.append(change())
+            return self.roster.joining.look()
+
+        self._ask(decide)
+        if not numbers:
+            raise ScaleError("the job has ended")
+        return numbers[0]
 
     def join(self, timeout_s: float | None = None) -> bool:
         """Wait until the workers have been told that it is over, and have gone; False: not yet."""

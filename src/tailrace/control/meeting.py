@@ -53,6 +53,8 @@ class Meeting:
         self._peers: dict[int, Peer] = {}
         self._remote: list[TcpPeer] = []
         self._unproven: dict[int, TcpConnection] = {}
+        self._executor = ""
+        self._coming: dict[int, tuple[Hello, Peer]] = {}  # those that join; nothing is sent there
         self._core: Core | None = None
         self._arrivals = self._expect()
 
@@ -65,6 +67,7 @@ class Meeting:
         """Have nothing to do any more with what is sent or to be sent in another attempt."""
         self._attempt = attempt
         self._arrivals.begin(attempt)
+        self.expect(())  # they join when all run again
         for peer in self._peers.values():
             peer.begin(attempt)
 
@@ -84,8 +87,7 @@ class Meeting:
 
         A way to a worker that is the same as before, and not lost, stays.
         """
-        mine = hellos[self._rank]
-        node = self._settings.node
+        self._executor = hellos[self._rank].executor
         for hello in hellos:
             known = self._peers.get(hello.rank)
             if known is not None and not known.lost and self._hellos[hello.rank] == hello:
@@ -93,27 +95,75 @@ class Meeting:
             if hello.rank == self._rank:
                 continue
             self._leave(hello.rank)
-            apart = node == "worker" or (node == "executor" and hello.executor != mine.executor)
-            peer = None if apart else self._by_ring(hello)
-            self._ways[hello.rank] = "ring" if peer else "tcp"
-            self._peers[hello.rank] = peer or self._by_tcp(hello)
-            self._peers[hello.rank].begin(self._attempt)
-            self._hellos[hello.rank] = hello
+            self._take(hello, self._way_to(hello, populate=not hello.life))
         return dict(self._ways)
+
+    def _way_to(self, hello: Hello, *, populate: bool) -> Peer:
+        node = self._settings.node
+        apart = node == "worker" or (node == "executor" and hello.executor != self._executor)
+        peer = (None if apart else self._by_ring(hello, populate)) or self._by_tcp(hello)
+        peer.begin(self._attempt)
+        return peer
+
+    def _take(self, hello: Hello, peer: Peer) -> None:
+        """From now on that is the way to a worker."""
+        self._hellos[hello.rank], self._peers[hello.rank] = hello, peer
+        self._ways[hello.rank] = "tcp" if isinstance(peer, TcpPeer) else "ring"
+        if isinstance(peer, TcpPeer):
+            self._remote.append(peer)
+
+    # ---- workers that join and leave while we run ----
+
+    def expect(self, hellos: tuple[Hello, ...]) -> None:
+        """Begin to open ways to those that join; those named before, and not now, will not."""
+        named = {hello.rank: hello for hello in hellos}
+        for rank, (hello, peer) in list(self._coming.items()):
+            if named.get(rank) != hello or peer.lost:
+                del self._coming[rank]
+                self._close(rank, peer)
+        for hello in hellos:
+            if hello.rank not in self._coming:
+                # Its memory comes as it is needed: there is work to do.
+                self._coming[hello.rank] = hello, self._way_to(hello, populate=False)
+
+    def members(self, workers: int) -> dict[int, str]:
+        """So many take part: who was to join does, and ways to those behind the last are closed."""
+        for hello, peer in self._coming.values():
+            self._take(hello, peer)
+        self._coming.clear()
+        for rank in [rank for rank in self._peers if rank >= workers]:
+            self._leave(rank)
+            del self._hellos[rank], self._ways[rank]
+        return dict(self._ways)
+
+    def ways_to_coming(self) -> dict[int, str]:
+        """How those that join are reached."""
+        return {
+            rank: "tcp" if isinstance(peer, TcpPeer) else "ring"
+            for rank, (_, peer) in self._coming.items()
+        }
+
+    def knows(self, rank: int) -> bool:
+        """Whether that is the rank of another worker."""
+        return rank in self._peers
 
     def _leave(self, rank: int) -> None:
         """Close the way to a worker, if there is one."""
         peer = self._peers.pop(rank, None)
-        self._unproven.pop(rank, None)
         if isinstance(peer, TcpPeer):
             self._remote.remove(peer)
-            self._sockets.forget(peer.connection)
         if peer is not None:
-            peer.close()
+            self._close(rank, peer)
 
-    def _by_ring(self, hello: Hello) -> Peer | None:
+    def _close(self, rank: int, peer: Peer) -> None:
+        self._unproven.pop(rank, None)
+        if isinstance(peer, TcpPeer):
+            self._sockets.forget(peer.connection)
+        peer.close()
+
+    def _by_ring(self, hello: Hello, populate: bool) -> Peer | None:
         try:
-            ring = Ring.attach(hello.ring, populate=not hello.life)
+            ring = Ring.attach(hello.ring, populate=populate)
             writer = ring.writer(self._doorbell)
         except RingError:
             return None  # its memory is elsewhere, or it could not be woken from here
@@ -125,10 +175,8 @@ class Meeting:
             self._config, hello.address, hello.rank, self._refusals, pin=self._pin
         )
         self._sockets.watch(connection)
-        peer = TcpPeer(connection, self._rank, self._codec)
-        self._remote.append(peer)
         self._unproven[hello.rank] = connection
-        return peer
+        return TcpPeer(connection, self._rank, self._codec)
 
     def reached_all(self) -> bool:
         """Whether all others are proven to be there. Nobody is busy yet, so it cannot take long.
@@ -224,7 +272,7 @@ class Meeting:
 
     def close(self) -> None:
         """End every way."""
-        for peer in self._peers.values():
+        for peer in (*self._peers.values(), *(peer for _, peer in self._coming.values())):
             peer.close()
 
     # ---- what the core asks of us ----

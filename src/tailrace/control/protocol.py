@@ -14,8 +14,9 @@ from tailrace.runtime.counting import LaneCounts, SentBy, WaitCounts, columns
 from tailrace.runtime.guard import Counts
 from tailrace.runtime.histogram import Histogram
 from tailrace.transport.identity import Identity
+from tailrace.transport.peer import MOST_WORKERS
 
-_PROTOCOL = 5
+_PROTOCOL = 6
 """To be raised when workers and coordinators of before would misunderstand each other."""
 VERSION = (
     f"tailrace {__version__} (protocol {_PROTOCOL},"
@@ -25,6 +26,9 @@ VERSION = (
 
 KIND = 2
 """The frame kind of these messages (pickle, as the codecs number them)."""
+
+COORDINATOR_ID, GUEST_ID = MOST_WORKERS, MOST_WORKERS + 1
+"""By which connections know who is no worker: the coordinator, and those who feed sources."""
 
 SILENCE_S = 5
 """A host that has not answered for so long is gone, for the coordinator and for its workers.
@@ -66,6 +70,10 @@ class Settings:
     """Whether the job goes on without a worker that is lost: a new process takes its place."""
     launch: int = 0
     """How often Spark had to be asked for workers anew; those of before are not wanted any more."""
+    stage: int = 0
+    """Which of the stages of that launch these are: 0 the first, others by `Joining.number`."""
+    first_rank: int = 0
+    """The rank of the first of them; the last is that of the last worker."""
 
     @property
     def report_s(self) -> float:
@@ -101,6 +109,8 @@ class Hello:
     """The pid of the process that starts another in its place when it is lost; 0: none does."""
     life: int = 0
     """How many that one has started before."""
+    stage: int = 0
+    """Which of the stages of its launch it belongs to."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +127,43 @@ class Peers:
     epoch: int = 0
     manifest: str = ""
     kept_in: str = ""
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Those are about to join the job: open ways to them while you run, and say when they are open.
+
+    Nothing goes there yet. Who was about to join, and is not named any more, will not.
+    """
+
+    round: int
+    hellos: tuple[Hello, ...]
+
+
+@dataclass(frozen=True)
+class Reached:
+    """A worker has done what the `Joined` or `Members` of that round asks for."""
+
+    rank: int
+    round: int
+    ways: dict[int, str] = field(default_factory=dict)
+    """How it reaches those that join."""
+    trouble: str = ""
+    """Why it cannot, if so."""
+    attempt: int = 0
+
+
+@dataclass(frozen=True)
+class Members:
+    """So many take part from now on: who has joined is one of them, ways to others are closed."""
+
+    round: int
+    workers: int
+
+
+@dataclass(frozen=True)
+class Leave:
+    """Nobody needs this worker any more: report for the last time, and end."""
 
 
 @dataclass(frozen=True)
@@ -297,6 +344,10 @@ Message = (
     Welcome
     | Hello
     | Peers
+    | Joined
+    | Reached
+    | Members
+    | Leave
     | RollBack
     | BeginEpoch
     | Snapshotted

@@ -47,6 +47,10 @@ class Reporting:
         self._ended = False
         self._attempt = 0
 
+    def every(self, seconds: float) -> None:
+        """Report so often from now on."""
+        self._every_ns = int(seconds * 1e9)
+
     def tell(self, message: Message) -> None:
         """Send a message."""
         if not self._control.closed:

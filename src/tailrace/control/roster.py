@@ -10,11 +10,12 @@ workers of the present attempt is then of no interest any more.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tailrace.checkpoint.epochs import Act, Begin, Commit, Epochs, Write
 from tailrace.control.budget import SAME_RECORD, STANDARD, Budget
+from tailrace.control.joining import Joining
+from tailrace.control.orders import ALL, Decision, Line, Order
 from tailrace.control.protocol import (
     SILENCE_S,
     VERSION,
@@ -36,7 +37,9 @@ from tailrace.control.protocol import (
     Suspects,
 )
 from tailrace.control.recovery import Recovery
-from tailrace.control.seating import SeatingError, home, seat
+from tailrace.control.seating import SeatingError, follows, home, named, reseat
+
+__all__ = ["ALL", "Decision", "Line", "Order", "Roster"]
 
 STARTING, RUNNING, RECOVERING, DRAINING, STOPPED, FAILED = (
     "starting",
@@ -46,21 +49,6 @@ STARTING, RUNNING, RECOVERING, DRAINING, STOPPED, FAILED = (
     "stopped",
     "failed",
 )
-
-ALL = None
-"""The addressee of what everybody is told, copies of workers included."""
-
-
-@dataclass(frozen=True)
-class Line:
-    """An addressee who has no rank, or not any more: whoever is at the end of a connection."""
-
-    number: int
-
-
-Order = tuple[int | Line | None, Message]
-"""Whom to tell what: a rank, a line, or ALL."""
-Decision = Callable[[], list[Order]]
 
 _SPARK_SAYS_WHY_S = 3.0
 """How long a worker that was lost at the start waits for Spark's account of it."""
@@ -73,6 +61,7 @@ class Roster:
     """The state of a job, as the coordinator knows it. Times are of any clock, in seconds."""
 
     workers: int
+    """How many there are; those that are about to join come when they run: see `joining`."""
     wanted: tuple[int, ...] = ()
     """The node of each place of the plan; without a plan workers may be anywhere."""
     node: str = "memory"
@@ -110,6 +99,8 @@ class Roster:
     progress: dict[int, Progress] = field(default_factory=dict)
     earlier: dict[int, Progress] = field(default_factory=dict)
     """The reports before those."""
+    departed: Progress | None = None
+    """What those have done that have left since the workers last began anew."""
     reports: int = 0
     """How many have come."""
     refusals: dict[str, int] = field(default_factory=dict)
@@ -123,8 +114,10 @@ class Roster:
     now_s: float = 0.0
     """What time it is, as far as it was told."""
     recovery: Recovery = field(init=False)
+    joining: Joining = field(init=False)
 
     def __post_init__(self) -> None:
+        self.joining = Joining(self)
         self.recovery = Recovery(self.recover, self.budget)
 
     @property
@@ -146,6 +139,8 @@ class Roster:
         before the workers have met, one that is lost is replaced.
         """
         number = message_rank(message) if speaker is None else speaker
+        if (orders := self.joining.hear(message, number)) is not None:
+            return orders
         if isinstance(message, Hello):
             return self._welcome(message, number)
         if self.speakers.get(message_rank(message), self._stranger(number)) != number:
@@ -166,14 +161,10 @@ class Roster:
                     self.earlier[message.rank] = self.progress[message.rank]
                 self.progress[message.rank] = message
                 self.reports += 1
-                if not message.ended or self.over:
-                    return []  # a thousand workers report: only an end is worth a look at all
-                reports = self.progress.values()
-                if sum(one.ended and not self._is_old(one) for one in reports) == self.workers:
-                    self.phase = STOPPED
-                    return [(ALL, Stop(drain=False))]
+                # A thousand workers report: only an end is worth a look at all.
+                return self.end_if_all_have() if message.ended else []
             case Suspects():
-                if self.doubt is None:
+                if self.doubt is None and message.peer < self.workers:
                     text = (
                         f"{self._named(message.rank)} has lost {self._named(message.peer)},"
                         f" which still answers the driver: {message.reason}."
@@ -191,19 +182,31 @@ class Roster:
                 return self._failed(message, number)
         return []
 
+    def end_if_all_have(self) -> list[Order]:
+        """The job is over when all workers have reported their end."""
+        if self.over:
+            return []
+        reports = self.progress.values()
+        if sum(one.ended and not self._is_old(one) for one in reports) < self.workers:
+            return []
+        self.phase = STOPPED
+        return [(ALL, Stop(drain=False))]
+
     def _act(self, acts: list[Act]) -> list[Order]:
         """What the epochs want done, as orders; but for manifests, which others write."""
+        assert self.epochs is not None
         orders: list[Order] = []
+        meant = range(self.epochs.taking_part)
         for act in acts:
             match act:
                 case Write():
                     self.writes.append(act)
                 case Begin():
                     told: Message = BeginEpoch(act.epoch, act.last)
-                    orders += [(rank, told) for rank in range(self.workers)]
+                    orders += [(rank, told) for rank in meant]
                 case Commit():
                     told = Committed(act.epoch, act.last)
-                    orders += [(rank, told) for rank in range(self.workers)]
+                    orders += [(rank, told) for rank in meant]
         return orders
 
     def written(self, epoch: int, manifest: str, kept_in: str) -> list[Order]:
@@ -212,7 +215,7 @@ class Roster:
         self.epoch, self.manifest, self.kept_in = epoch, manifest, kept_in
         if self.epochs.running:
             self.recovery.restarts.progressed()
-        orders = self._act(self.epochs.written(epoch))
+        orders = [*self._act(self.epochs.written(epoch)), *self.joining.look()]
         return orders if self.recovery.introduced else [*orders, *self._introduce()]
 
     def ask_epoch(self) -> list[Order]:
@@ -233,6 +236,7 @@ class Roster:
     def _go(self) -> list[Order]:
         """Everybody is ready."""
         self.phase = RUNNING
+        self.departed = None
         self.recovery.running(self.now_s)
         if self.epochs is not None:
             self.epochs.go(self.now_s)
@@ -265,7 +269,7 @@ class Roster:
         if hello.rank in self.speakers:
             if self.speakers[hello.rank] == number:
                 return []
-            if not self._follows(hello):
+            if hello.rank not in self.hellos or not follows(self.hellos[hello.rank], hello):
                 self.copies[number] = hello
                 return []
             # Its predecessor is gone, though we have not heard of that yet.
@@ -283,14 +287,6 @@ class Roster:
             )
         return self._introduce()
 
-    def _follows(self, hello: Hello) -> bool:
-        """Whether a worker takes the place of the one that we know of its rank."""
-        known = self.hellos.get(hello.rank)
-        if known is None or not hello.supervisor:
-            return False
-        who = (hello.host, hello.supervisor)
-        return (known.host, known.supervisor) == who and known.life < hello.life
-
     def _introduce(self) -> list[Order]:
         """Let the workers of this attempt know of each other, if all are there and it is time."""
         recovery = self.recovery
@@ -302,10 +298,8 @@ class Roster:
             return []  # nobody knows yet which epoch to go back to
         hellos = tuple(self.hellos[rank] for rank in range(self.workers))
         try:
-            if self.wanted:
-                self.seats = seat(self.wanted, [home(hello, self.node) for hello in hellos])
-            else:
-                self.seats = tuple(range(self.workers))
+            homes = [home(hello, self.node) for hello in hellos]
+            self.seats = reseat(self.wanted, self.seats, homes)
         except SeatingError as error:
             return self.fail(str(error))
         recovery.introduced = True
@@ -331,6 +325,8 @@ class Roster:
         if number in self.leaving:
             self.leaving.discard(number)
             return self._introduce()
+        if (told := self.joining.lost(rank, number)) is not None:
+            return told
         if self.speakers.get(rank, self._stranger(number)) != number:
             return []
         if silent and rank in self.hellos:
@@ -364,7 +360,7 @@ class Roster:
         if not recovery.lost(self.now_s, rank, number, reason, [*self.speakers.values()]):
             return self.fail(f"{reason}; {recovery.restarts.used_up}", traceback)
         self._set_back()
-        orders: list[Order] = []
+        orders = self.joining.set_back()
         if rank is not None:
             orders += self._replace(rank)
         if was_introduced:
@@ -383,9 +379,12 @@ class Roster:
         if self.epochs is not None:
             self.epochs.halt()
 
-    def relaunch(self, reason: str, traceback: str = "") -> list[Order]:
-        """Spark has ended the tasks. If it may, the job goes on with others: see `launch`."""
-        if self.over:
+    def relaunch(self, reason: str, traceback: str = "", launch: int | None = None) -> list[Order]:
+        """Spark has ended the tasks. If it may, the job goes on with others: see `launch`.
+
+        That those of a launch of before have ended is no news.
+        """
+        if self.over or launch not in (None, self.launch):
             return []
         recovery = self.recovery
         if not self.recover or not recovery.ran:
@@ -396,6 +395,7 @@ class Roster:
         self.leaving |= {*self.speakers.values(), *self.copies}
         for known in (self.hellos, self.speakers, self.copies):
             known.clear()
+        self.joining.relaunched()
         return [(ALL, Stop(drain=False))]
 
     @property
@@ -427,7 +427,7 @@ class Roster:
             if self.recover and self.recovery.ran:
                 return self._lose(None, self.doubt[1])
             return self.fail(self.doubt[1])
-        orders = self._introduce() if self.recover else []
+        orders = [*(self._introduce() if self.recover else []), *self.joining.look()]
         if self.epochs is not None and not self.over:
             orders += self._act(self.epochs.tick(now_s))
         return orders
@@ -469,8 +469,7 @@ class Roster:
         return Stop(drain=False, error=f"{self.reason}\n\n{self.traceback}".strip())
 
     def _named(self, rank: int) -> str:
-        hello = self.hellos.get(rank)
-        return f"worker {rank} (pid {hello.pid} on {hello.host})" if hello else f"worker {rank}"
+        return named(self.hellos[rank]) if rank in self.hellos else f"worker {rank}"
 
 
 def message_rank(message: Message) -> int:

@@ -46,6 +46,11 @@ class Sockets:
         self._listener = listener
         self._epoll.register(listener.fileno(), listener.events)
 
+    def expect(self, connections: int, strangers: int) -> None:
+        """See `TcpListener.expect`."""
+        if self._listener is not None:
+            self._listener.expect(connections, strangers)
+
     def await_room(self, connection: TcpConnection) -> None:
         """Have the epoll watch for what a connection waits for now."""
         if not connection.closed:

@@ -10,7 +10,7 @@ import time
 import traceback
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from tailrace.control.aside import SharedConnection
@@ -20,16 +20,22 @@ from tailrace.control.clocks import ClockTold, Follower
 from tailrace.control.feed import KIND_FEED
 from tailrace.control.meeting import Meeting, WorkerJob
 from tailrace.control.protocol import (
+    COORDINATOR_ID,
+    GUEST_ID,
     SILENCE_S,
     BeginEpoch,
     Committed,
     Drained,
     Go,
     Hello,
+    Joined,
+    Leave,
+    Members,
     Message,
     Met,
     Open,
     Peers,
+    Reached,
     Ready,
     RollBack,
     Settings,
@@ -57,6 +63,8 @@ _LOOK_AT_OTHERS_NS = 100_000
 _LONGEST_SLEEP_S = 0.5
 _MOST_PUSHERS = 1024
 """Spark tasks that feed sources here at the same time."""
+_MOST_STRANGERS = 64
+"""So many more than there are workers may be connected and not have proven who they are."""
 _LAST_WORDS_NS = 1_000_000_000
 _FINDING_NS = (SILENCE_S + 5) * 1_000_000_000
 """How long to wait for what the coordinator finds out about a peer that was lost."""
@@ -134,7 +142,7 @@ class Worker:
                 dial_ms=_REDIAL_MS if supervised.life else TcpConfig.dial_ms,
             ),
             settings.coordinator,
-            settings.workers,
+            COORDINATOR_ID,
             refusals,
             pin=pin_in(settings.secret),
         )
@@ -148,6 +156,7 @@ class Worker:
         )
         self._welcome: Welcome | None = None
         self._peers: Peers | None = None  # all that take part, when all are there
+        self._joined: Joined | None = None  # those that join, until there are ways to them
         self._seats: tuple[int, ...] = ()
         self._ways: dict[int, str] | None = None
         self._met = self._may_open = self._opened = self._froze = False
@@ -214,6 +223,7 @@ class Worker:
             self._ring.address,
             listener.address,
             launch=self._settings.launch,
+            stage=self._settings.stage,
             supervisor=self._supervised.by,
             life=self._supervised.life,
         )
@@ -229,6 +239,7 @@ class Worker:
             if self._peers is not None and self._clock.settled:
                 try:
                     self._meet(self._peers)
+                    self._tend_joining()
                 except ConnectionError as error:
                     self._suspect(error)
 
@@ -246,8 +257,8 @@ class Worker:
             worker_id=self._rank,
             secret=welcome.secret,
             max_connections=settings.workers + _MOST_PUSHERS,
-            max_unauthenticated=settings.workers + 64,
-            guest=(settings.workers + 1, settings.secret),
+            max_unauthenticated=settings.workers + _MOST_STRANGERS,
+            guest=(GUEST_ID, settings.secret),
         )
         identity = welcome.identity
         listener = TcpListener(
@@ -293,7 +304,8 @@ class Worker:
         self._go_back(peers)
         # Threads that operators have started by now stay free.
         cores = self._settings.cores
-        core = cores[peers.seats.index(self._rank)] if cores else None
+        place = peers.seats.index(self._rank)
+        core = cores[place] if place < len(cores) else None  # who has joined has none
         if core is not None and self._binding is None:
             self._binding = Binding(core)
             settle(self._ring, core)
@@ -318,7 +330,7 @@ class Worker:
         """Run no more: somebody was lost, and the next attempt begins when all are there again."""
         self._attempt = attempt
         self._running = False
-        self._peers = self._ways = None
+        self._peers = self._ways = self._joined = None
         self._met = self._may_open = self._opened = self._reported_end = self._drained = False
         self._meeting.begin(attempt)
         self._reporting.begin(attempt)
@@ -353,8 +365,41 @@ class Worker:
             raise error
         self._reporting.suspects(self._rank, *lost)
         attempt = self._attempt
-        while self._attempt == attempt and not self._stopped:
+        while self._attempt == attempt and not self._stopped and self._meeting.knows(lost[0]):
             self._await()
+
+    # ---- workers that join and leave while we run ----
+
+    def _expect(self, joined: Joined) -> None:
+        """Begin to open ways to those that join."""
+        last = max((hello.rank for hello in joined.hellos), default=self._settings.workers)
+        self._sockets.expect(last + 1 + _MOST_PUSHERS, last + 1 + _MOST_STRANGERS)
+        self._joined = joined
+        self._meeting.expect(joined.hellos)
+        self._tend_joining()
+
+    def _tend_joining(self) -> None:
+        """Say when there are ways to all that join; or, for one that does, to all others."""
+        joined = self._joined
+        if joined is None or self._ways is None:
+            return
+        trouble = ""
+        try:
+            if not self._meeting.reached_all():
+                return
+        except ConnectionError as error:
+            trouble = str(error)
+        self._joined = None
+        ways = self._meeting.ways_to_coming()
+        self._reporting.tell(Reached(self._rank, joined.round, ways, trouble, self._attempt))
+
+    def _count(self, members: Members) -> None:
+        """So many take part from now on."""
+        self._joined = None
+        self._ways = self._meeting.members(members.workers)
+        self._clock.one_of(members.workers)
+        self._reporting.every(replace(self._settings, workers=members.workers).report_s)
+        self._reporting.tell(Reached(self._rank, members.round, attempt=self._attempt))
 
     # ---- one turn ----
 
@@ -385,6 +430,8 @@ class Worker:
             self._sockets.look()
             if self._stopped or not self._running:
                 return
+        if self._joined is not None:
+            self._tend_joining()
         self._worked |= busy
         if not busy or (naps and not core.backlog):
             self._rest(core, busy, here_ns)
@@ -400,7 +447,8 @@ class Worker:
         return busy
 
     def _report_end(self, core: Core) -> None:
-        core.close()  # before we say that all went well
+        if core.instances:  # else it has nothing yet that could end
+            core.close()  # before we say that all went well
         self._reported_end = True
         self._reporting.report(core, self._clock_ns(), ended=True)
 
@@ -429,7 +477,7 @@ class Worker:
             self._obey(unpack(frame.payload))
         elif frame.kind == KIND_FEED:
             self._feed(connection, frame)
-        elif connection.peer_id is None or connection.peer_id > self._settings.workers:
+        elif connection.peer_id is None or connection.peer_id >= COORDINATOR_ID:
             connection.refuse("not_a_worker", f"a guest sent a message of kind {frame.kind}")
         elif self.core is not None:
             marked = mark_of(connection.peer_id, frame.target)
@@ -464,7 +512,15 @@ class Worker:
                 self._may_open = True
             case ClockTold():
                 self._clock.hear(message)
-            case Go() if self.core is not None:  # a copy of a worker hears it, too
+            case Joined():
+                self._expect(message)
+            case Members():
+                self._count(message)
+            case Leave():
+                if self.core is not None:
+                    self._reporting.report(self.core, self._clock_ns(), ended=True)
+                self._stopped = True
+            case Go() if self.core is not None and self._opened:  # copies of workers hear it, too
                 self._running = True
                 self._reporting.started(self.core, self._clock_ns())
             case BeginEpoch() if self.core is not None and self._running:

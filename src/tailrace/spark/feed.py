@@ -10,6 +10,7 @@ from typing import Any
 
 from tailrace.control.coordinator import Coordinator
 from tailrace.control.feed import Note, Say
+from tailrace.control.protocol import GUEST_ID
 from tailrace.control.roster import RECOVERING, RUNNING, STARTING
 from tailrace.graph.model import Graph
 from tailrace.graph.wiring import Wiring
@@ -132,7 +133,7 @@ class Feed:
         found = tuple(Target(instance, rank, hellos[rank].address) for instance, rank in homes)
         return Targets(
             found,
-            pusher_id=len(hellos) + 1,
+            pusher_id=GUEST_ID,
             secret=self._coordinator.secret,
             tls=self._coordinator.tls,
         )

@@ -6,6 +6,7 @@ import errno
 import random
 import select
 import socket
+from dataclasses import replace
 from ipaddress import ip_address
 
 from tailrace.transport.auth import NONCE_BYTES, Handshake, Role
@@ -98,6 +99,12 @@ class TcpListener:
     def fileno(self) -> int:
         """The descriptor to register with epoll; -1 once closed."""
         return self._sock.fileno()
+
+    def expect(self, connections: int, strangers: int) -> None:
+        """Let in so many from now on, of whom so many may not have proven yet who they are."""
+        self._config = replace(
+            self._config, max_connections=connections, max_unauthenticated=strangers
+        )
 
     def on_ready(self) -> list[TcpConnection]:
         """Return new connections, for the loop to register; none is authenticated yet."""

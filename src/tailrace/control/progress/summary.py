@@ -143,7 +143,8 @@ class Summary:
 
 def summarise(roster: Roster, wiring: Wiring, now_ns: int | None = None) -> Summary:
     """All workers' last reports together; `now_ns` is what the job's clock says."""
-    reports = list(roster.progress.values())
+    present = list(roster.progress.values())
+    reports = [*present, *([roster.departed] if roster.departed is not None else [])]
     latency = Histogram()
     for report in reports:
         for histogram in report.latency.values():
@@ -189,7 +190,7 @@ def summarise(roster: Roster, wiring: Wiring, now_ns: int | None = None) -> Summ
         queued=_added(report.queued for report in reports),
         room=_added(report.room for report in reports),
         throttled=tuple(sorted(set().union(*(report.throttled for report in reports)))),
-        workers={report.rank: _worker(report, now_ns) for report in reports},
+        workers={report.rank: _worker(report, now_ns) for report in present},
         refusals=_added([roster.refusals, *(report.refusals for report in reports)]),
         restarts=roster.recovery.restarts.total,
         events=roster.recovery.restarts.events,

@@ -6,7 +6,7 @@ import time
 
 from tailrace.control.clocks import AskClock
 from tailrace.control.coordinator import Coordinator
-from tailrace.control.protocol import KIND, pack
+from tailrace.control.protocol import COORDINATOR_ID, KIND, pack
 from tailrace.transport.identity import pin_in
 from tailrace.transport.tcp import Refusals, TcpConfig, TcpConnection
 
@@ -18,7 +18,7 @@ def test_one_that_asks_for_the_time_and_goes_disturbs_nobody() -> None:
     config = TcpConfig(worker_id=0, secret=coordinator.secret)
     for _ in range(5):
         asking = TcpConnection.connect(
-            config, coordinator.address, 1, Refusals(), pin=pin_in(coordinator.secret)
+            config, coordinator.address, COORDINATOR_ID, Refusals(), pin=pin_in(coordinator.secret)
         )
         deadline_s = time.monotonic() + PATIENCE_S
         while not asking.authenticated and time.monotonic() < deadline_s:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 
 from tailrace.control.coordinator import Coordinator
-from tailrace.control.protocol import KIND, Hello, Message, Ready, Settings, pack
+from tailrace.control.protocol import COORDINATOR_ID, KIND, Hello, Message, Ready, Settings, pack
 from tailrace.control.worker import Worker
 from tailrace.transport.identity import Identity, new_secret, pin_in
 from tailrace.transport.listener import TcpListener
@@ -45,7 +45,9 @@ def join(coordinator: Coordinator, rank: int, *messages: Message) -> TcpConnecti
     """A worker that has said all that and then says no more."""
     config = TcpConfig(worker_id=rank, secret=coordinator.secret)
     pin = pin_in(coordinator.secret)
-    connection = TcpConnection.connect(config, coordinator.address, 2, Refusals(), pin=pin)
+    connection = TcpConnection.connect(
+        config, coordinator.address, COORDINATOR_ID, Refusals(), pin=pin
+    )
     for message in messages:
         connection.send(0, KIND, [pack(message)])
     drive(connection, lambda: connection.authenticated and not connection.pending_bytes)
@@ -74,7 +76,7 @@ def test_a_host_that_goes_silent_is_told_from_a_worker_that_is_busy() -> None:
 def test_a_worker_ends_when_the_coordinator_goes_silent() -> None:
     identity = Identity.make()
     secret = new_secret(identity)
-    config = TcpConfig(worker_id=1, secret=secret)
+    config = TcpConfig(worker_id=COORDINATOR_ID, secret=secret)
     listener = TcpListener(config, ("127.0.0.1", 0), Refusals(), identity=identity)
     settings = Settings(workers=1, coordinator=listener.address, secret=secret, job=b"")
     thread = threading.Thread(target=lambda: Worker(settings, 0, "executor").run())

@@ -15,7 +15,16 @@ import pytest
 import tailrace as tr
 from tailrace.control.coordinator import Coordinator
 from tailrace.control.feed import KIND_FEED
-from tailrace.control.protocol import KIND, Failed, Settings, Stop, pack, shortened, unpack
+from tailrace.control.protocol import (
+    GUEST_ID,
+    KIND,
+    Failed,
+    Settings,
+    Stop,
+    pack,
+    shortened,
+    unpack,
+)
 from tailrace.control.worker import Worker
 from tailrace.runtime.core import DEFAULT_LIMITS
 from tailrace.runtime.source import FedReader, Reply
@@ -136,7 +145,7 @@ def test_what_a_task_carries_is_not_enough_to_pass_for_a_worker() -> None:
     as_worker = TcpConnection.connect(TcpConfig(0, secret), pair.address(1), 1, refusals)
     _drive(as_worker, lambda: as_worker.closed)
     assert refusals.counts() == {"bad_proof": 1}
-    as_guest = TcpConnection.connect(TcpConfig(3, secret), pair.address(1), 1, Refusals())
+    as_guest = TcpConnection.connect(TcpConfig(GUEST_ID, secret), pair.address(1), 1, Refusals())
     as_guest.send(0, KIND, [pickle.dumps("code to run")])
     _drive(as_guest, lambda: as_guest.closed)
     _until(lambda: pair.refusals(1).get("not_a_worker") == 1)
@@ -167,7 +176,7 @@ def test_a_guest_that_sends_nonsense_loses_its_connection_and_the_job_goes_on() 
     topology.source(FedSource()).shuffle().sink(lambda _: None)
     pair = Pair(topology)
     pair.await_running()
-    config = TcpConfig(3, pair.settings.secret)
+    config = TcpConfig(GUEST_ID, pair.settings.secret)
     mad, sane = (TcpConnection.connect(config, pair.address(0), 0, Refusals()) for _ in range(2))
     mad.send(0, KIND_FEED, [b"nonsense"])
     _drive(mad, lambda: mad.closed)

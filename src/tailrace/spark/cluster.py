@@ -104,7 +104,7 @@ def work(settings: Settings) -> str:
 
     task = TaskContext.get()
     assert task is not None
-    rank: int = task.partitionId()
+    rank: int = settings.first_rank + task.partitionId()
     if settings.recover:
         Supervisor(settings, rank, executor()).run()
     else:

@@ -45,7 +45,8 @@ from tailrace.runtime.times import check_seconds
 from tailrace.spark.checkpoints import Checkpoints, new_folder, savepoint_at
 from tailrace.spark.cluster import Cluster, check_barrier, cluster_of
 from tailrace.spark.feed import Feed, dataframes
-from tailrace.spark.launch import check_sinks, run_workers
+from tailrace.spark.launch import Stages, check_sinks
+from tailrace.spark.scaling import runs_in, scale
 from tailrace.spark.ship import ship as bring
 from tailrace.spark.slots import count_workers
 from tailrace.spark.survey import survey
@@ -96,6 +97,9 @@ class Job:
         self._started = time.monotonic()
         self._over = threading.Event()
         self._feeds: list[Feed] = []
+        self._stages: Stages | None = None  # and the cluster that they run on, once submitted
+        self._cluster: Cluster | None = None
+        self._scaling = threading.Lock()
         wanted = tuple(place.node for place in plan.places) if plan else ()
         self._recent: deque[Summary] = deque(maxlen=_RECENT)
         self._coordinator = Coordinator(
@@ -265,6 +269,34 @@ class Job:
         if savepoint is not None and self._checkpoints is not None:
             self._checkpoints.copy_last(savepoint)
 
+    def scale_workers(self, workers: int, *, timeout_s: float = 60.0) -> None:
+        """Have so many workers from now on; nothing stops for that.
+
+        Workers that join are started by a further Spark job, which needs task slots, and run
+        nothing at first. Workers that leave are those with the highest ranks; nothing may run in
+        them, and their slots are free again. Returns when it is done. Raises if it is not within
+        `timeout_s`, or cannot be: then the job goes on with the workers that it has.
+        """
+        if self._stages is None or self._cluster is None:
+            raise RuntimeError("the job has not been submitted to Spark")
+        with self._scaling:
+            fed = [name for name, _ in dataframes(self._wiring.graph)]
+            placement = self.placement
+            scale(
+                self._coordinator,
+                self._stages,
+                self._cluster,
+                workers,
+                fed,
+                lambda rank: runs_in(self._wiring, placement, rank),
+                timeout_s,
+            )
+
+    def _submit(self, cluster: Cluster, settings: Settings) -> None:
+        """Have Spark start the workers."""
+        self._cluster = cluster
+        self._stages = Stages(cluster, settings, self.id, self.name, self._coordinator, self._end)
+
     def _await_end(self, timeout_s: float) -> None:
         if not self._over.wait(timeout_s):
             self._coordinator.stop(False)
@@ -423,7 +455,7 @@ def start(
         generation=checkpoints.generation if checkpoints is not None else 0,
     )
     try:
-        run_workers(cluster, settings, job.id, graph.name, coordinator, job._end)
+        job._submit(cluster, settings)
     except BaseException:  # nobody would say that it is over
         coordinator.stop(False)
         job._end()

@@ -20,11 +20,15 @@ from tailrace.control.protocol import (
     Failed,
     Go,
     Hello,
+    Joined,
+    Leave,
+    Members,
     Message,
     Met,
     Open,
     Peers,
     Progress,
+    Reached,
     Ready,
     RollBack,
     Stop,
@@ -44,9 +48,15 @@ class Process:
     launch: int
     supervisor: int
     life: int
+    stage: int = 0
     alive: bool = True
     attempt: int = 0
+    members: int = 0
+    """How many it knows to take part; with those that it has ways to beside them,"""
+    coming: tuple[int, ...] = ()
+    """by the numbers of their connections."""
     meeting: bool = False
+    opened: bool = False
     running: bool = False
     draining: bool = False
     ended: bool = False
@@ -61,9 +71,14 @@ class Task:
     pid: int
     rank: int
     launch: int
+    stage: int = 0
     lives: int = 0
     alive: bool = True
     worker: Process | None = None
+
+
+def _stage(task: Task) -> tuple[int, int]:
+    return task.launch, task.stage
 
 
 class World:
@@ -79,6 +94,11 @@ class World:
         self.poisoned: tuple[int, int] | None = None
         """The rank whose record raises whenever it gets there, and how often it still does."""
         self.stage = -1
+        self.further: set[int] = set()
+        """The numbers of the further stages that run."""
+        self.asked: list[int] = []
+        """The numbers of the changes of the number of workers that were asked for."""
+        self._launched = {0}
         self.history: list[str] = []
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
@@ -148,26 +168,55 @@ class World:
 
     def _submit(self, launch: int) -> None:
         self.stage = launch
-        for rank in range(self.roster.workers):
-            task = Task(next(self._pids), rank, launch)
+        self.further.clear()
+        self._start_tasks(range(self.roster.workers), launch, 0)
+
+    def _start_tasks(self, ranks: range, launch: int, stage: int) -> None:
+        for rank in ranks:
+            task = Task(next(self._pids), rank, launch, stage)
             self.tasks.append(task)
             self.after(self.random.uniform(0.05, 0.5), partial(self._fork, task))
 
-    def _end_stage(self, why: str) -> None:
+    def grow(self, more: int, within_s: float = 60.0) -> int:
+        """Ask for more workers, of a further stage: its number. Raises if it cannot be now."""
+        self.roster.now_s = self.now_s
+        number = self.roster.joining.grow(more, within_s)
+        self.further.add(number)
+        workers = self.roster.workers
+        self._start_tasks(range(workers, workers + more), self.roster.launch, number)
+        return number
+
+    def _end_stage(self, why: str, stage: int = 0) -> None:
         """Spark has lost a task, or was asked to end them: it raises, and kills a moment later."""
-        launch, self.stage = self.stage, -1
-        if launch < 0:
+        launch = self.stage
+        if (stage and stage not in self.further) or (not stage and launch < 0):
             return
-        tasks = [task for task in self.tasks if task.launch == launch]
-        self.after(self.random.uniform(0.02, 0.2), lambda: self._raised(why))
+        if stage:
+            self.further.discard(stage)
+        else:
+            self.stage = -1
+        tasks = [task for task in self.tasks if (task.launch, task.stage) == (launch, stage)]
+        self.after(self.random.uniform(0.02, 0.2), partial(self._raised, why, launch, stage))
         self.after(self.random.uniform(2.0, 4.0), partial(self._kill_tasks, tasks))
 
-    def _raised(self, why: str) -> None:
-        self.decide(lambda: self.roster.relaunch(f"Spark ended the workers: {why}"))
-        if not self.roster.over:
-            wait_s = max(self.roster.recovery.resume_s - self.now_s, 0.0)
-            launch = self.roster.launch
-            self.after(wait_s, lambda: None if self.roster.over else self._submit(launch))
+    def _raised(self, why: str, launch: int, stage: int) -> None:
+        why = f"Spark ended the workers: {why}"
+        roster = self.roster
+        if stage:
+            self.decide(lambda: roster.joining.stage_ended(stage, launch, why, ""))
+        else:
+            self.decide(lambda: roster.relaunch(why, launch=launch))
+        if roster.over or roster.launch in self._launched:
+            return
+        # Whichever of its stages was lost: all are over, and one follows.
+        self._launched.add(roster.launch)
+        self.stage = -1
+        self.further.clear()
+        before = [task for task in self.tasks if task.launch == launch]
+        self.after(self.random.uniform(2.0, 4.0), partial(self._kill_tasks, before))
+        wait_s = max(roster.recovery.resume_s - self.now_s, 0.0)
+        following = roster.launch
+        self.after(wait_s, lambda: None if roster.over else self._submit(following))
 
     def kill_task(self, task: Task) -> None:
         """The supervisor, and with it the worker."""
@@ -177,7 +226,7 @@ class World:
         if task.worker is not None:
             self._gone(task.worker)
         if task.launch == self.stage:
-            self._end_stage("Python worker exited unexpectedly")
+            self._end_stage("Python worker exited unexpectedly", task.stage)
 
     def _kill_tasks(self, tasks: list[Task]) -> None:
         for task in tasks:
@@ -189,7 +238,7 @@ class World:
         if not task.alive:
             return
         number = next(self._numbers)
-        process = Process(task.rank, number, task.launch, task.pid, task.lives)
+        process = Process(task.rank, number, task.launch, task.pid, task.lives, task.stage)
         task.lives += 1
         task.worker = self.processes[number] = process
         hello = Hello(
@@ -202,6 +251,7 @@ class World:
             launch=task.launch,
             supervisor=task.pid,
             life=process.life,
+            stage=task.stage,
         )
         self._say(process, hello)
 
@@ -235,6 +285,11 @@ class World:
             self.after(0.014, lambda: self._fork(task))
         else:
             task.alive = False  # it has returned
+            stage = [one for one in self.tasks if (one.launch, one.stage) == _stage(task)]
+            if task.stage in self.further and not any(one.alive for one in stage):
+                self.further.discard(task.stage)
+                told = "the workers ended before the job did"
+                self.after(0.01, partial(self._raised, told, task.launch, task.stage))
 
     def _hear(self, process: Process, message: Message) -> None:
         if not process.alive:
@@ -246,6 +301,7 @@ class World:
                 if message.attempt != process.attempt:
                     self._halt(process, message.attempt)
                 process.meeting = True
+                process.members = len(message.hellos)
                 breaks = self.roster.recovery.ran and self.random.random() < 0.02
                 if breaks:  # the connection to a peer, at once
                     peer = (process.rank + 1) % self.roster.workers
@@ -254,10 +310,21 @@ class World:
                     self._later(
                         process, lambda: self._say(process, Met(process.rank, process.attempt))
                     )
+            case Joined():
+                process.coming = tuple(hello.pid for hello in message.hellos)
+                self._reaches(process, message.round)
+            case Members():
+                process.members, process.coming = message.workers, ()
+                self._say(process, Reached(process.rank, message.round, attempt=process.attempt))
+            case Leave():
+                self._check_leaving(process)
+                self._gone(process)
+                self._ended(process, again=False)
             case Open() if process.meeting:
+                process.opened = True
                 ready = Ready(process.rank, {}, process.attempt)
                 self._later(process, lambda: self._say(process, ready))
-            case Go() if process.meeting:
+            case Go() if process.meeting and process.opened:
                 process.running = True
                 self._work(process)
             case Stop(drain=True):
@@ -266,10 +333,29 @@ class World:
                 self._gone(process)
                 self._ended(process, again=False)
 
+    def _reaches(self, process: Process, round_: int) -> None:
+        """After a while there are ways to those that join, unless one of them is gone by then."""
+
+        def tell() -> None:
+            lost = any(number not in self.processes for number in process.coming)
+            trouble = "closed" if lost else ""
+            told = Reached(process.rank, round_, {}, trouble, process.attempt)
+            self._say(process, told)
+
+        self._later(process, tell)
+
+    def _check_leaving(self, process: Process) -> None:
+        """Nobody that goes on in this attempt has a way to who leaves."""
+        for number in self.roster.speakers.values():
+            one = self.processes.get(number)
+            if one is not None and one.running and one.attempt == self.roster.attempt:
+                assert one.members <= process.rank
+
     def _halt(self, process: Process, attempt: int) -> None:
         failing = process.attempt < 0
         process.attempt = attempt
-        process.meeting = process.running = process.ended = False
+        process.coming = ()
+        process.meeting = process.opened = process.running = process.ended = False
         if failing:  # it has waited for this
             self.kill(process)
 
@@ -334,6 +420,11 @@ class World:
         """Either of the two."""
         return self.is_over() or self.is_at_work()
 
+    def is_settled(self) -> bool:
+        """Whether the job runs, and nobody is on the way in or out."""
+        joining = self.roster.joining
+        return self.is_at_work() and joining.growth is None and joining.departure is None
+
     def is_at_work(self) -> bool:
         """Whether the job runs, and all its workers do."""
         roster = self.roster
@@ -342,4 +433,5 @@ class World:
             roster.phase == "running"
             and len(speakers) == roster.workers
             and all(one is not None and one.running for one in speakers)
+            and all(one.members == roster.workers for one in speakers if one is not None)
         )

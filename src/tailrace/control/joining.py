@@ -220,7 +220,7 @@ class Joining:
         if growth.doubt is None:
             growth.doubt = self._roster.now_s + _FINDING_S, text
 
-    def lost(self, rank: int, number: int) -> list[Order] | None:
+    def lost(self, rank: int, number: int, silent: bool = False) -> list[Order] | None:
         """A connection is gone; None: that is not about joining or leaving."""
         roster, growth, departure = self._roster, self.growth, self.departure
         if growth is not None and growth.lines.get(rank) == number:
@@ -230,6 +230,8 @@ class Joining:
                 if other.rank == rank and other.stage == growth.number:
                     del roster.copies[copy]
                     return [*self._regather(growth), *(self._welcome(other, copy) or [])]
+            if silent:
+                return self.give_up(f"the host of {named(hello)} is silent, or the way to it is")
             if hello.supervisor or roster.replaced:  # another one will come in its place
                 return self._regather(growth)
             return self.give_up(f"{named(hello)} is gone: it was killed before it had joined")

@@ -325,7 +325,7 @@ class Roster:
         if number in self.leaving:
             self.leaving.discard(number)
             return self._introduce()
-        if (told := self.joining.lost(rank, number)) is not None:
+        if (told := self.joining.lost(rank, number, silent)) is not None:
             return told
         if self.speakers.get(rank, self._stranger(number)) != number:
             return []

@@ -160,8 +160,14 @@ class World:
             self.history.append(f"{self.now_s:.3f} {self.roster.phase} {self.roster.attempt}")
 
     def _check_go(self) -> None:
-        """When workers start, they are one of each rank, and nobody else is at work."""
-        living = [one for one in self.processes.values() if one.alive]
+        """When workers start, they are one of each rank, and nobody else is at work.
+
+        But for who leaves, in which nothing runs.
+        """
+        departure = self.roster.joining.departure
+        leaving = departure.lines if departure is not None else {}
+        known = self.processes.values()
+        living = [one for one in known if one.alive and one.number not in leaving]
         assert not any(one.running for one in living if one.attempt != self.roster.attempt)
 
     # ---- Spark ----

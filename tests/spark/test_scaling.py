@@ -198,6 +198,46 @@ def test_a_worker_may_be_killed_while_another_joins(
     assert counted.results(job) == EXACT
 
 
+@pytest.mark.parametrize("kept", [False, True], ids=["plain", "checkpoints"])
+def test_one_that_is_killed_while_it_joins_costs_at_most_that(
+    start: Callable[..., Job], tmp_path: Path, kept: bool
+) -> None:
+    """A worker that is stopped meets nobody, so the third is not in before it is killed."""
+    counted = Counted(tmp_path)
+    checkpoint = {"checkpoint": tmp_path / "state"} if kept else {}
+    job = start(counted.topology, node="worker", **checkpoint)
+    joining = job._coordinator.roster.joining
+    os.kill(job.workers[0]["pid"], signal.SIGSTOP)
+    errors: list[ScaleError] = []
+
+    def grow() -> None:
+        try:
+            job.scale_workers(3)
+        except ScaleError as error:
+            errors.append(error)
+
+    growing = threading.Thread(target=grow)
+    growing.start()
+    try:
+        until(lambda: joining.growth is not None and joining.growth.introduced, "they meet")
+        assert joining.growth is not None
+        kill(joining.growth.hellos[2].pid)
+        if not kept:
+            growing.join(PATIENCE_S)
+    finally:
+        os.kill(job.workers[0]["pid"], signal.SIGCONT)
+    growing.join(PATIENCE_S)
+    assert not growing.is_alive()
+    if kept:  # another has joined in its place
+        assert (errors, len(job.workers)) == ([], 3)
+    else:
+        assert "The number of workers stays 2" in str(errors[0])
+        flows(job)
+        job.scale_workers(3)
+    assert job.last_progress.restarts == 0
+    assert counted.results(job) == EXACT
+
+
 def test_all_stages_are_started_anew_as_one_when_spark_loses_a_task(
     start: Callable[..., Job], tmp_path: Path, spark: Any
 ) -> None:

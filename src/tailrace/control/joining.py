@@ -437,5 +437,6 @@ class Joining:
         if not departure.lines:
             self.departure = None
             for report in departure.reports.values():
-                self._roster.departed = added(self._roster.departed, report)
+                if report.attempt == self._roster.attempt:  # else it has been undone
+                    self._roster.departed = added(self._roster.departed, report)
             self._end(departure.number, "")

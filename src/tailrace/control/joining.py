@@ -2,9 +2,8 @@
 
 Nothing stops for either. Who joins has a rank behind the last, and is no worker yet: first it and
 all that run open ways to each other, then it builds a core in which nothing runs, and only when
-that stands the roster counts it. A worker in which nothing runs may leave, the highest rank first:
-it counts no more, the others close their ways to it, and when all have, it ends. What goes wrong
-with one that is about to join costs nothing but that.
+that stands the roster counts it. What goes wrong with one that is about to join costs nothing but
+that. A worker in which nothing runs may leave, the highest rank first: see `leaving`.
 
 When the job goes back to an epoch meanwhile, those that join wait, and begin to meet anew once it
 runs. Rounds tell what is said of one meeting from what was said of another.
@@ -15,8 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tailrace.control.leaving import Departure
 from tailrace.control.orders import Line, Order
-from tailrace.control.progress.adding import added
 from tailrace.control.protocol import (
     SILENCE_S,
     VERSION,
@@ -24,7 +23,6 @@ from tailrace.control.protocol import (
     Go,
     Hello,
     Joined,
-    Leave,
     Members,
     Message,
     Open,
@@ -36,7 +34,7 @@ from tailrace.control.protocol import (
     Stop,
     Suspects,
 )
-from tailrace.control.seating import fewer_places, follows, more_places, named
+from tailrace.control.seating import follows, more_places, named
 from tailrace.transport.peer import MOST_WORKERS
 
 if TYPE_CHECKING:
@@ -74,24 +72,6 @@ class Growth:
     """and which of them have."""
     doubt: tuple[float, str] | None = None
     """What it will have failed of by some time, if nobody knows better until then."""
-
-
-@dataclass
-class Departure:
-    """Workers on their way out."""
-
-    number: int
-    workers: int
-    """How many are to stay."""
-    until_s: float
-    """It begins until then, or not at all."""
-    begun: bool = False
-    waiting: set[int] = field(default_factory=set)
-    """Those that stay and may still have ways to those that go."""
-    lines: dict[int, int] = field(default_factory=dict)
-    """The ranks of those that are still there, by the numbers of their connections."""
-    reports: dict[int, Progress] = field(default_factory=dict)
-    """What they have last told, by rank."""
 
 
 class Joining:
@@ -212,8 +192,7 @@ class Joining:
                 growth.opened = True
                 return [(Line(line), Open()) for line in growth.lines.values()]
         elif departure is not None and departure.begun:
-            departure.waiting.discard(rank)
-            return self._dismiss(departure)
+            return departure.let_go(rank)
         return []
 
     def _doubt(self, growth: Growth, text: str) -> None:
@@ -236,8 +215,9 @@ class Joining:
                 return self._regather(growth)
             return self.give_up(f"{named(hello)} is gone: it was killed before it had joined")
         if departure is not None and number in departure.lines:
-            del departure.lines[number]
-            self._finish(departure)
+            if departure.lost(roster, number):
+                self.departure = None
+                self._end(departure.number, "")
             return []
         return [] if rank >= roster.workers else None
 
@@ -247,8 +227,7 @@ class Joining:
         if self.growth is not None:
             orders += self._regather(self.growth)
         if self.departure is not None and self.departure.begun:
-            self.departure.waiting.clear()
-            orders += self._dismiss(self.departure)
+            orders += self.departure.let_go()
         return orders
 
     def relaunched(self) -> None:
@@ -336,18 +315,13 @@ class Joining:
             roster.seats, roster.wanted, hellos, growth.ranks, roster.node
         )
         self._stage_of.update(dict.fromkeys(growth.ranks, growth.number))
-        self._count(growth.ranks.stop)
+        roster.count(growth.ranks.stop)
         self._end(growth.number, "")
         members = Members(self.round, roster.workers)
         return [
             *((rank, members) for rank in range(roster.workers)),
             *((rank, Go()) for rank in growth.ranks),
         ]
-
-    def _count(self, workers: int) -> None:
-        self._roster.workers = workers
-        if self._roster.epochs is not None:
-            self._roster.epochs.count(workers)
 
     def _regather(self, growth: Growth) -> list[Order]:
         """Those that join begin to meet anew, when all are there and the job runs."""
@@ -393,8 +367,6 @@ class Joining:
             " it up for long meets nobody meanwhile"
         )
 
-    # ---- leaving ----
-
     def _look_at_departure(self, departure: Departure) -> list[Order]:
         roster = self._roster
         reason = self._ends
@@ -404,39 +376,9 @@ class Joining:
             self.departure = None
             self._end(departure.number, reason)
             return []
-        # An epoch in progress has a part of theirs.
-        resting = roster.epochs is None or roster.epochs.resting
-        return self._part(departure) if resting and roster.phase == "running" else []
-
-    def _part(self, departure: Departure) -> list[Order]:
-        roster, stay = self._roster, departure.workers
-        self.round += 1
-        departure.begun = True
-        departure.waiting = set(range(stay))
-        for rank in range(stay, roster.workers):
-            departure.lines[roster.speakers.pop(rank)] = rank
-            if (report := roster.progress.pop(rank, None)) is not None:
-                departure.reports[rank] = report
-            for known in (roster.hellos, roster.ways, roster.earlier, self._stage_of):
-                known.pop(rank, None)
-            for ways in roster.ways.values():
-                ways.pop(rank, None)
-        roster.met = {rank for rank in roster.met if rank < stay}
-        roster.seats, roster.wanted = fewer_places(roster.seats, roster.wanted, stay)
-        self._count(stay)
-        members = Members(self.round, stay)
-        return [*((rank, members) for rank in range(stay)), *roster.end_if_all_have()]
-
-    def _dismiss(self, departure: Departure) -> list[Order]:
-        """Those that go may end, when nobody that stays has a way to them any more."""
-        if departure.waiting:
+        if not departure.may_begin(roster):
             return []
-        return [(Line(number), Leave()) for number in departure.lines]
-
-    def _finish(self, departure: Departure) -> None:
-        if not departure.lines:
-            self.departure = None
-            for report in departure.reports.values():
-                if report.attempt == self._roster.attempt:  # else it has been undone
-                    self._roster.departed = added(self._roster.departed, report)
-            self._end(departure.number, "")
+        self.round += 1
+        for rank in range(departure.workers, roster.workers):
+            self._stage_of.pop(rank, None)
+        return departure.begin(roster, self.round)

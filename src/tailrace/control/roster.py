@@ -182,6 +182,12 @@ class Roster:
                 return self._failed(message, number)
         return []
 
+    def count(self, workers: int) -> None:
+        """So many take part from now on; in epochs, from the next one on."""
+        self.workers = workers
+        if self.epochs is not None:
+            self.epochs.count(workers)
+
     def end_if_all_have(self) -> list[Order]:
         """The job is over when all workers have reported their end."""
         if self.over:

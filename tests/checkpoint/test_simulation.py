@@ -7,6 +7,7 @@ runs more of them.
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Callable
 from functools import cache
@@ -17,7 +18,7 @@ import pytest
 import tailrace as tr
 from tailrace.checkpoint.epochs import Act
 from tailrace.runtime.limits import Limits
-from tests.checkpoint.world import Exact, Ledger, World
+from tests.checkpoint.world import Exact, Ledger, Stuck, World
 
 SEEDS = int(os.environ.get("SEEDS", "2000"))
 
@@ -103,6 +104,22 @@ def processed(ledger: Ledger) -> tr.Topology:
     return topology
 
 
+def number_in(record: Any) -> int:
+    return int(re.sub(r"\D", "", repr(record)))
+
+
+def stuck(ledger: Ledger) -> tr.Topology:
+    """Records that are found out to be unsendable when they are sent, which may be much later."""
+    topology = tr.Topology("stuck")
+    made = numbers(topology, "numbers", 60).map(
+        lambda n: Stuck(n) if n % 3 else n, parallelism=2, on_error="dead letter", name="made"
+    )
+    dead = made.dead_letters().shuffle().map(lambda one: number_in(one[0]), name="dead")
+    dead.sink(Exact(ledger), parallelism=1)
+    made.shuffle().map(number_in, name="got", parallelism=2).sink(Exact(ledger), parallelism=1)
+    return topology
+
+
 TOPOLOGIES: list[Callable[[Ledger], tr.Topology]] = [
     sums,
     lists,
@@ -110,6 +127,7 @@ TOPOLOGIES: list[Callable[[Ledger], tr.Topology]] = [
     joined,
     folded,
     processed,
+    stuck,
 ]
 
 

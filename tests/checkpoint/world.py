@@ -26,6 +26,7 @@ from tailrace.graph.wiring import wire
 from tailrace.runtime.core import Core, Item
 from tailrace.runtime.deployment import deploy
 from tailrace.runtime.limits import Limits
+from tailrace.runtime.markers import Marker
 from tailrace.testing import VirtualClock
 from tests.checkpoint.memory import Memory
 
@@ -90,6 +91,13 @@ class Exact(tr.Sink):
             self.ledger.committed[handle] = self.ledger.prepared.pop(handle)
 
 
+@dataclass(frozen=True)
+class Stuck:
+    """A record that cannot be sent to another worker."""
+
+    number: int
+
+
 class Post:
     """Carries what one core sends, as long as both ends live."""
 
@@ -101,6 +109,10 @@ class Post:
         channel = self.world.channels.setdefault((self.rank, peer), [])
         if len(channel) >= self.world.channel_messages:
             return 0
+        for _, items in parcels:
+            for item in items:
+                for record in () if isinstance(item, Marker) else item[2]:
+                    self.check(record)
         channel.append((self.rank, parcels, self.world.clock(), 100))
         return 100
 
@@ -108,7 +120,9 @@ class Post:
         self.world.credits.append((peer, gate, taken, window))
 
     def check(self, record: Any) -> None:
-        pass
+        for part in record if type(record) is tuple else (record,):
+            if isinstance(part, Stuck):
+                raise ValueError("it is stuck")
 
     def size(self, records: list[Any]) -> int:
         return 100

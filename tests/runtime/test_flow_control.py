@@ -371,6 +371,39 @@ class _Picky(_Direct):
             raise ValueError("no functions")
 
 
+class _Pickier(_Picky):
+    """Nor what functions are in."""
+
+    def check(self, record: Any) -> None:
+        if callable(record) or (isinstance(record, tuple) and callable(record[0])):
+            raise ValueError("no functions")
+
+
+def test_a_dead_letter_that_cannot_travel_either_comes_as_text() -> None:
+    topology = tr.Topology()
+    made = topology.source([1, 2, 3]).map(
+        lambda n: abs if n == 2 else n, name="made", on_error="dead letter"
+    )
+    dead, got = collect(made.dead_letters().shuffle()), collect(made.shuffle())
+    here = collect(made.dead_letters())
+    cores: list[Core] = []
+    posts = [_Pickier(cores, rank) for rank in (0, 1)]
+    cores += [core_of(topology, (0, 1, 1), post=posts[rank], rank=rank) for rank in (0, 1)]
+    for _ in range(50):
+        cores[0].round()
+        while posts[0].messages:
+            parcels, size = posts[0].messages.popleft()
+            cores[1].deliver(0, parcels, 0, size)
+        cores[1].round()
+    assert all(core.ended for core in cores)
+    assert got == [1, 3]
+    ((text, error),) = dead
+    assert text == "<built-in function abs>"
+    assert "cannot travel to another worker on made -> sink" in error
+    ((record, _),) = here
+    assert record is abs, "who can have it as it is gets it once"
+
+
 def test_dead_letters_of_what_cannot_be_sent_come_before_their_end() -> None:
     topology = tr.Topology()
     made = topology.source([1, 2, 3]).map(

@@ -1,10 +1,11 @@
 """The collector's settings while a stream runs."""
 
 import gc
+import weakref
 
 import pytest
 
-from tailrace.runtime.garbage import collected_rarely
+from tailrace.runtime.garbage import collected_rarely, tidy
 
 
 def test_within_it_comes_rarely_and_passes_over_what_was_there() -> None:
@@ -38,3 +39,33 @@ def test_a_collector_that_is_off_stays_off() -> None:
             assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+class State:
+    """What the collector looks at."""
+
+
+def test_states_that_take_the_place_of_others_are_looked_at_while_there_is_time() -> None:
+    states = [State() for _ in range(20_000)]
+    with collected_rarely():
+        for _ in range(10):
+            for place in range(0, len(states), 10):
+                states[place] = State()
+        assert young() > 2_000, "the collector counts as many that are freed"
+        tidy()
+        assert young() < 100
+        assert gc.get_threshold()[0] == 5_000
+
+
+def test_circles_go_when_it_is_tidied_up() -> None:
+    with collected_rarely():
+        circle = State()
+        circle.self = circle  # type: ignore[attr-defined]
+        gone = weakref.ref(circle)
+        del circle
+        tidy()
+        assert gone() is None
+
+
+def young() -> int:
+    return len(gc.get_objects(generation=0))

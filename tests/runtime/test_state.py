@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Hashable
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
 import pytest
@@ -291,6 +291,22 @@ def test_what_comes_after_a_cut_is_done_again_with_the_same_results(
     for key in "abcd":
         found = results[key] + again.out(key)
         assert Counter(map(repr, found)) == Counter(map(repr, alone.out(key)))
+
+
+@pytest.mark.parametrize("name", ["scan", "process", "tumbling"])
+def test_a_committed_cut_is_settled_a_few_keys_at_a_time(name: str) -> None:
+    """To let go of much at once stops the stream, as does to move it all."""
+    place = Place(OPERATORS[name], World(), 0)
+    place.step.watch()
+    left: list[int] = []
+    for number in range(2):  # what comes first is taken as it is
+        place.step.process(iter([(f"{key}", 0.0, number) for key in range(1000)]), 0)
+        list(place.step.cut())
+        images = place.step._before
+        assert images is not None and len(images) == 1000
+        left = [len(images) for _ in place.step.committed()]
+    assert left[-1] <= 64
+    assert all(many - few <= 64 for many, few in pairwise([1000, *left]))
 
 
 def states_in(entries: dict[Hashable, Any]) -> Any:

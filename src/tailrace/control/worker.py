@@ -47,7 +47,7 @@ from tailrace.control.reporting import Reporting
 from tailrace.control.sockets import Sockets
 from tailrace.control.waiting import Policy, Waiting, policy_of
 from tailrace.runtime.core import Core
-from tailrace.runtime.garbage import collected_rarely
+from tailrace.runtime.garbage import TIDY_NS, collected_rarely, tidy
 from tailrace.transport.frame import Frame
 from tailrace.transport.identity import pin_in
 from tailrace.transport.listener import TcpListener
@@ -70,6 +70,9 @@ _FINDING_NS = (SILENCE_S + 5) * 1_000_000_000
 """How long to wait for what the coordinator finds out about a peer that was lost."""
 
 
+_BREATH_NS = 50_000
+"""Who has nothing to do but to encode rests so long between two slices: the system lets who never
+sleeps run for milliseconds, and then others, who may be workers with something to do."""
 _SWITCH_S = 0.0005
 """How long the thread that writes checkpoints may keep the loop from going on."""
 _REDIAL_MS = SILENCE_S * 1000
@@ -173,7 +176,9 @@ class Worker:
         self._suspects = False
         self._worked = False  # since it last rested, and when that was over
         self._rested_ns = 0
+        self._tidied_ns = 0
         self._polls = False  # in the last turn, its sources
+        self._encodes = False  # in this turn, what was cut
 
     # ---- life ----
 
@@ -412,8 +417,7 @@ class Worker:
         # Who naps asks its sources once in a beat. With work left over, every other turn is enough.
         self._polls = not naps or not self._polls
         busy = core.round(self._polls) or messages > 0
-        if core.cuts is not None:
-            busy |= self._tend_epochs(core)
+        self._encodes = core.cuts is not None and self._tend_epochs(core)
         self._meeting.flush()
         now_ns = self._clock_ns()
         if now_ns >= self._reporting.next_ns:
@@ -459,6 +463,12 @@ class Worker:
             # Who naps has asked all sources in this beat: what became due since is of the next.
             if due_ns <= (self._rested_ns if waiting.policy.naps else here_ns):
                 return
+        if self._encodes:
+            breathed_ns = here_ns + _BREATH_NS
+            due_ns = breathed_ns if due_ns is None else min(due_ns, breathed_ns)
+        if here_ns - self._tidied_ns > TIDY_NS:
+            self._tidied_ns = here_ns
+            tidy()
         worked_ns = here_ns - self._rested_ns if self._worked else 0
         if not waiting.nap(here_ns, worked_ns, due_ns) and not busy:
             waiting.rest(due_ns, self._source_fds(core))

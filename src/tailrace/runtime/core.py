@@ -18,7 +18,7 @@ from itertools import count
 from time import time_ns
 from typing import Any, Protocol
 
-from tailrace.graph.model import Operator, Record
+from tailrace.graph.model import DEAD_LETTERS, OnError, Operator, Record
 from tailrace.runtime.building import Site
 from tailrace.runtime.counting import Counting
 from tailrace.runtime.cuts import Cuts
@@ -161,7 +161,7 @@ class Core:
         }
         chains |= {where: one.chain for where, one in told.items() if one is not None}
         if epoch is not None:
-            self.cuts = Cuts(epoch, self.instances, chains)
+            self.cuts = Cuts(epoch, self.instances, chains, self._before_cut)
         for name, index, step in steps:
             other, going_on = before.get((name, index)), told.get((name, index))
             if isinstance(other, Stateful) and isinstance(step, Stateful):
@@ -437,8 +437,10 @@ class Core:
         """Send what some lanes to one worker hold."""
         try:
             size_bytes = self._post.send(peer, [(lane.gate, lane.items) for lane in lanes])
-        except ValueError as error:
-            self._take_out_unsendable(lanes, error)
+        except ValueError:
+            found = [lane for lane in lanes if self._take_out_unsendable(lane)]
+            if not found:
+                raise
             for lane in lanes:
                 lane.touch()
             return True
@@ -452,21 +454,34 @@ class Core:
             lane.take(max(size_bytes * lane.records // records, 1))
         return True
 
-    def _take_out_unsendable(self, lanes: list[Lane], error: ValueError) -> None:
-        """Records that cannot be encoded go by the policy of the operator that put them out."""
-        found = False
-        for lane in lanes:
-            refused: list[tuple[Record, ValueError]] = []
-            lane.drop([self._sendable(item, refused) for item in lane.items])
-            for record, cause in refused:
-                found = True
-                told = TypeError(
-                    f"it cannot travel to another worker on {lane.exchange.label}: {cause}"
-                )
-                told.__cause__ = cause
-                lane.exchange.fail(record, told)
-        if not found:
-            raise error
+    def _before_cut(self, instance: Instance) -> None:
+        """Find now what cannot be sent, so that its dead letter is of the epoch that it is of."""
+        for name, routers in instance.routers.items():
+            if self.deployment.graph.operator(name).on_error is not OnError.DEAD_LETTER:
+                continue
+            # Dead letters come last: there may be more of them by then.
+            for router in sorted(routers, key=lambda router: router.output == DEAD_LETTERS):
+                for lane in router.exchange.lanes:
+                    if lane.peer != self.rank and lane.records:
+                        self._take_out_unsendable(lane)
+
+    def _take_out_unsendable(self, lane: Lane) -> bool:
+        """Records that cannot be encoded go by the policy of the operator that put them out.
+
+        Says whether there were any.
+        """
+        refused: list[tuple[Record, ValueError]] = []
+        kept = [self._sendable(item, refused) for item in lane.items]
+        if not refused:
+            return False
+        lane.drop(kept)
+        for record, cause in refused:
+            told = TypeError(
+                f"it cannot travel to another worker on {lane.exchange.label}: {cause}"
+            )
+            told.__cause__ = cause
+            lane.exchange.fail(record, told)
+        return True
 
     def _sendable(self, item: Item, refused: list[tuple[Record, ValueError]]) -> Item:
         if isinstance(item, Marker):

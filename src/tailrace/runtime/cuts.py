@@ -62,9 +62,17 @@ class Cuts:
     """The epochs of one core."""
 
     def __init__(
-        self, epoch: int, instances: Iterable[Instance], chains: Mapping[tuple[str, int], Chain]
+        self,
+        epoch: int,
+        instances: Iterable[Instance],
+        chains: Mapping[tuple[str, int], Chain],
+        before_cut: Callable[[Instance], None] = lambda instance: None,
     ) -> None:
-        """What was written of steps before `epoch`, and can be built on, is in `chains`."""
+        """What was written of steps before `epoch`, and can be built on, is in `chains`.
+
+        `before_cut` may still have an instance put something out that is of the epoch.
+        """
+        self._before_cut = before_cut
         self._groups: dict[str, list[Instance]] = {}
         self._chains: dict[tuple[str, int], Chain] = {}
         self._over: set[tuple[str, int]] = set()  # finished, and said so
@@ -137,6 +145,8 @@ class Cuts:
                 not inlet.held and not inlet.ended for inlet in instance.inlets.values()
             ):
                 return False
+        for instance in group:
+            self._before_cut(instance)
         marker = Checkpoint(self.epoch)
         exchanges = {}
         for instance in group:

@@ -19,7 +19,7 @@ from tailrace.runtime.markers import BEGINNING, IDLE, Checkpoint, End, Marker, W
 from tailrace.runtime.reading import SourceStep
 from tailrace.runtime.router import Router
 from tailrace.runtime.state import GoingOn, Stateful
-from tailrace.runtime.step import Fail, Put, Step, call, failure
+from tailrace.runtime.step import Fail, Put, Step, call, failure, letter_failure
 
 _PLENTY = 1 << 30
 
@@ -149,7 +149,8 @@ class Instance:
             counts = self.counts[name] = Counts()
             fail = failure(name, operator.on_error, counts, outputs.get(DEAD_LETTERS))
             for router in routers:
-                router.exchange.fail = fail
+                letters = router.output == DEAD_LETTERS
+                router.exchange.fail = letter_failure(router.put) if letters else fail
             context = make_context(
                 instance=self, operator=operator, put=_finder(name, outputs), fail=fail
             )

@@ -13,12 +13,9 @@ from typing import Any
 from tailrace.graph.model import MAIN, KeyFunction, Record
 from tailrace.runtime.hot import flat_map, scan
 from tailrace.runtime.instance import Context
-from tailrace.runtime.state import Encoded, Entries, Entry, Stateful, copies, frozen
+from tailrace.runtime.state import AT_ONCE, Encoded, Entries, Entry, Stateful, copies, frozen
 from tailrace.runtime.step import Put, Step
 from tailrace.runtime.ttl import TimeToLive
-
-_MERGED_AT_ONCE = 512
-"""Keys that sink into the layer below before anything else is looked at."""
 
 
 class _Gather(Step):
@@ -183,18 +180,25 @@ class _ScanStep(Stateful):
 
     def _merge(self) -> Iterator[None]:
         """Let the middle layer sink into the base; where there is none yet, it is the base."""
-        base, middle = self._base, self._middle
+        base, middle, before = self._base, self._middle, self._before or {}
         if not base:  # to let a large one grow would stop everything for tens of milliseconds
             self._base, self._before, self._middle = middle, None, {}
             return
-        for done, key in enumerate(self._before or ()):
-            if key in middle:
-                base[key] = middle[key]
+        # Both are emptied on the way: to let go of all that is in them at once takes as long.
+        for done, key in enumerate(self._used_up(before)):
+            if (state := middle.pop(key, None)) is not None:
+                base[key] = state
             else:
                 base.pop(key, None)
-            if done % _MERGED_AT_ONCE == 0:
+            if done % AT_ONCE == 0:
                 yield
         self._before, self._middle = None, {}
+
+    def _used_up(self, before: dict[Hashable, Any]) -> Iterator[Hashable]:
+        if self.expiry is not None:  # which goes on with these keys
+            yield from before
+        while before and self.expiry is None:
+            yield before.popitem()[0]
 
     def _take_keys(self, other: _ScanStep) -> None:
         """Undo what was changed since; the rest stays where it is."""

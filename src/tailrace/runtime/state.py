@@ -77,6 +77,8 @@ def thawed(value: Any) -> Any:
     return value.value if type(value) is Encoded else value
 
 
+AT_ONCE = 64
+"""Keys that are settled, when a cut is committed, before anything else is looked at."""
 _LONGEST_CHAIN = 20
 _LEAST_CHAIN_BYTES = 1 << 16
 
@@ -253,8 +255,8 @@ class Stateful(Step):
 
     def _settle(self) -> Iterator[None]:
         """What is to be done when a cut is committed, in pieces."""
-        self._before = None
-        return iter(())
+        before, self._before = self._before or {}, None
+        return iter(()) if self.expiry is not None else emptied(before)  # it keeps them
 
     def touch(self, key: Hashable) -> None:
         """The state of a key is about to change."""
@@ -371,6 +373,14 @@ class Stateful(Step):
     def _put_back(self, key: Hashable, value: Any) -> None:
         """Keep what `_look` gave elsewhere."""
         self._open[key] = value
+
+
+def emptied(images: dict[Hashable, Any]) -> Iterator[None]:
+    """Let go of them in pieces: a million at once take longer than any round should."""
+    while images:
+        for _ in range(min(len(images), AT_ONCE)):
+            images.popitem()
+        yield
 
 
 def lower(one: int, other: int, unknown: int) -> int:

@@ -143,3 +143,13 @@ def failure(name: str, on_error: OnError, counts: Counts, dead_letters: Put | No
             counts.skipped += 1
 
     return fail
+
+
+def letter_failure(put: Put) -> Fail:
+    """What becomes of a dead letter that cannot travel either: it goes as text, where it was to."""
+
+    def fail(letter: Record, error: Exception) -> None:
+        record, why = letter
+        put([(_shorten(record, 10_000), why)])
+
+    return fail

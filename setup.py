@@ -8,6 +8,7 @@ from setuptools import Extension, setup
 MODULES = (
     "tailrace.control.job_clock",
     "tailrace.control.pulse",
+    "tailrace.routing.refine",
     "tailrace.routing.sketch",
     "tailrace.runtime.exchange",
     "tailrace.runtime.guard",

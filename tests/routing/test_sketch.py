@@ -123,7 +123,7 @@ def test_a_pair_too_large_for_it_is_left_out_and_counted_as_such() -> None:
 def test_keys_without_a_hash_are_refused_and_change_nothing() -> None:
     sketch = PairSketch()
     with pytest.raises(TypeError):
-        sketch.add([], 1)
+        sketch.add([], 1)  # type: ignore[arg-type]
     assert (len(sketch), sketch.total) == (0, 0)
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from heapq import nlargest
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tailrace.routing.sketch import PairSketch
 
-Pair = tuple[Hashable, Hashable]
+Pair = tuple[Any, Any]
 """The key by which a record came, and the key by which what followed from it was sent."""
 
 

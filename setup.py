@@ -14,6 +14,7 @@ MODULES = (
     "tailrace.runtime.guard",
     "tailrace.runtime.hot",
     "tailrace.runtime.inlet",
+    "tailrace.runtime.keypairs",
     "tailrace.runtime.router",
     "tailrace.transport.decoder",
     "tailrace.transport.jumbo",

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.routing.pairs import PairCounts, counted, merged
+from tailrace.routing.pairs import PairCounts, Sketched, merged
 from tailrace.routing.sketch import PairSketch
 
 SMALL_BYTES = 1 << 13
@@ -35,6 +35,11 @@ def sketched(pairs: list[tuple[Any, Any]], size_bytes: int = SMALL_BYTES) -> Pai
     for key_in, key_out in pairs:
         sketch.add(key_in, key_out)
     return sketch
+
+
+def counted(source: str, target: str, sketch: PairSketch, scale: float = 1.0) -> PairCounts:
+    told = Sketched(source, target, sketch.counts(), sketch.total, sketch.floor, scale)
+    return pickle.loads(pickle.dumps(told)).value()
 
 
 def check(counts: PairCounts, true: Counter[tuple[Hashable, Hashable]]) -> None:

@@ -181,6 +181,8 @@ class Meeting:
             going_on=nothing_kept if kept is None else kept.going_on,
             before=before,
         )
+        if self._settings.count_pairs:
+            self._core.count_pairs()
         return self._core
 
     def accept(self, marked: int, kind: int, payload: bytes | memoryview) -> None:

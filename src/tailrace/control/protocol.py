@@ -10,12 +10,13 @@ from typing import Any
 from tailrace._version import __version__
 from tailrace.checkpoint.sections import Section
 from tailrace.control.clocks import AskClock, ClockTold
+from tailrace.routing.pairs import Sketched
 from tailrace.runtime.counting import LaneCounts, SentBy, WaitCounts, columns
 from tailrace.runtime.guard import Counts
 from tailrace.runtime.histogram import Histogram
 from tailrace.transport.identity import Identity
 
-_PROTOCOL = 5
+_PROTOCOL = 6
 """To be raised when workers and coordinators of before would misunderstand each other."""
 VERSION = (
     f"tailrace {__version__} (protocol {_PROTOCOL},"
@@ -66,6 +67,8 @@ class Settings:
     """Whether the job goes on without a worker that is lost: a new process takes its place."""
     launch: int = 0
     """How often Spark had to be asked for workers anew; those of before are not wanted any more."""
+    count_pairs: bool = False
+    """Whether workers count from the start which keys lead to which."""
 
     @property
     def report_s(self) -> float:
@@ -215,6 +218,8 @@ class Progress:
     """How far its clock may be from the job's; 0 on the coordinator's host."""
     attempt: int = 0
     """The one that all this is of."""
+    sampled_pairs: int = 0
+    """How many records `pairs` are of."""
     operators: dict[str, Counts] = field(default_factory=dict)
     sources: dict[str, int] = field(default_factory=dict)
     latency: dict[str, Histogram] = field(default_factory=dict)
@@ -237,6 +242,8 @@ class Progress:
     """For each instance here the time in its operators and its share of the CPU time, in s."""
     refusals: dict[str, int] = field(default_factory=dict)
     """Connections that were refused here, by reason."""
+    pairs: list[Sketched] = field(default_factory=list)
+    """Which keys led to which, if that is counted; not in every report."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         values = {one.name: getattr(self, one.name) for one in fields(self)}

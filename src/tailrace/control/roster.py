@@ -110,6 +110,8 @@ class Roster:
     progress: dict[int, Progress] = field(default_factory=dict)
     earlier: dict[int, Progress] = field(default_factory=dict)
     """The reports before those."""
+    pairs: dict[int, Progress] = field(default_factory=dict)
+    """The last reports that had pairs of keys."""
     reports: int = 0
     """How many have come."""
     refusals: dict[str, int] = field(default_factory=dict)
@@ -165,6 +167,8 @@ class Roster:
                 if message.rank in self.progress:
                     self.earlier[message.rank] = self.progress[message.rank]
                 self.progress[message.rank] = message
+                if message.sampled_pairs:
+                    self.pairs[message.rank] = message
                 self.reports += 1
                 if not message.ended or self.over:
                     return []  # a thousand workers report: only an end is worth a look at all

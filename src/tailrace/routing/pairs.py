@@ -6,10 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from heapq import nlargest
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from tailrace.routing.sketch import PairSketch
+from typing import Any, NamedTuple
 
 Pair = tuple[Any, Any]
 """The key by which a record came, and the key by which what followed from it was sent."""
@@ -101,22 +98,35 @@ class PairCounts:
         )
 
 
-def counted(source: str, target: str, sketch: PairSketch, scale: float = 1.0) -> PairCounts:
-    """What a sketch has counted, as a value; times `scale`, if it saw one record in so many."""
-    counts: dict[Pair, float] = {}
-    errors: dict[Pair, float] = {}
-    for key_in, key_out, count, error in sketch.counts():
-        counts[key_in, key_out] = count
-        if error:
-            errors[key_in, key_out] = error
-    found = PairCounts(source, target, counts, sketch.total, errors, sketch.floor)
-    return found if scale == 1.0 else found.scaled(scale)
+class Sketched(NamedTuple):
+    """What one sketch has counted, as plain data: it travels, and becomes a value elsewhere."""
+
+    source: str
+    target: str
+    counts: list[tuple[Any, Any, int, int]]
+    """Key in, key out, count, error."""
+    total: int
+    floor: int
+    scale: float = 1.0
+    """How many records one that was counted stands for."""
+
+    def value(self) -> PairCounts:
+        """See `PairCounts`."""
+        counts: dict[Pair, float] = {}
+        errors: dict[Pair, float] = {}
+        for key_in, key_out, count, error in self.counts:
+            counts[key_in, key_out] = count
+            if error:
+                errors[key_in, key_out] = error
+        found = PairCounts(self.source, self.target, counts, self.total, errors, self.floor)
+        return found if self.scale == 1.0 else found.scaled(self.scale)
 
 
-def merged(all_counts: Iterable[PairCounts]) -> list[PairCounts]:
+def merged(all_counts: Iterable[PairCounts | Sketched]) -> list[PairCounts]:
     """What several instances have counted: one value for each two operators."""
     found: dict[tuple[str, str], PairCounts] = {}
-    for one in all_counts:
+    for given in all_counts:
+        one = given.value() if isinstance(given, Sketched) else given
         known = found.get((one.source, one.target))
         found[one.source, one.target] = one if known is None else known.merge(one)
     return list(found.values())

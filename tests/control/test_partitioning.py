@@ -8,7 +8,8 @@ import pytest
 
 from tailrace.control.partitioning import PartitioningFailedError, partition_aside
 from tailrace.routing.deciding import tables_for
-from tailrace.routing.keygraph import Home, key_graph
+from tailrace.routing.homes import Home
+from tailrace.routing.keygraph import key_graph
 from tailrace.routing.pairs import PairCounts
 
 HOMES = {"a": [Home(0, 0), Home(1, 1)], "b": [Home(0, 0), Home(1, 1)]}

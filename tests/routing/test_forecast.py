@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tailrace.routing.forecast import forecast, moved
-from tailrace.routing.keygraph import Home, Load, loads
+from tailrace.routing.homes import Home
+from tailrace.routing.keygraph import Load, loads
 from tailrace.routing.pairs import PairCounts
 from tailrace.routing.slots import Routes
 

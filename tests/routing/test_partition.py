@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from tailrace.routing.deciding import tables_for
 from tailrace.routing.forecast import forecast, moved
-from tailrace.routing.keygraph import ALPHA, Costs, Home, Homes, key_graph
+from tailrace.routing.homes import Home, Homes
+from tailrace.routing.keygraph import ALPHA, Costs, key_graph
 from tailrace.routing.matching import best_matching
 from tailrace.routing.pairs import PairCounts
 from tailrace.routing.partition import partition

@@ -39,7 +39,8 @@ def sketched(pairs: list[tuple[Any, Any]], size_bytes: int = SMALL_BYTES) -> Pai
 
 def counted(source: str, target: str, sketch: PairSketch, scale: float = 1.0) -> PairCounts:
     told = Sketched(source, target, sketch.counts(), sketch.total, sketch.floor, scale)
-    return pickle.loads(pickle.dumps(told)).value()
+    arrived: Sketched = pickle.loads(pickle.dumps(told))
+    return arrived.value()
 
 
 def check(counts: PairCounts, true: Counter[tuple[Hashable, Hashable]]) -> None:

@@ -19,6 +19,7 @@ from tailrace.graph.wiring import InstanceId
 from tailrace.routing.pairs import PairCounts, merged
 from tailrace.runtime.core import Core
 from tailrace.runtime.deployment import changed
+from tailrace.runtime.keypairs import PairCounter
 from tailrace.testing import VirtualClock, collect
 from tests.meaning.random_topologies import Way, outcome_of
 from tests.runtime.posts import core_of
@@ -194,21 +195,26 @@ def test_keys_that_cannot_be_told_count_for_nothing_and_go_by_the_policy() -> No
     assert found.total == len(results) == 54
 
 
+def counters(core: Core) -> list[PairCounter]:
+    found = [instance.queue.counter for instance in core.instances]
+    return [counter for counter in found if counter is not None]
+
+
 def test_nobody_counts_unless_asked_and_statistics_begin_anew() -> None:
     topology, _ = by_region_and_tag(tweets(500))
     core = core_of(topology, (0,) * 5, clock=VirtualClock())
-    assert core.pairs is None
-    assert all(instance.queue.counter is None for instance in core.instances)
+    assert not counters(core)
     core.count_pairs(every=1)
     while core.round():
         pass
-    assert core.pairs is not None
-    assert sum(one.total for one in core.pairs.counted()) == sum(true_pairs(tweets(500)).values())
-    core.pairs.clear()
-    assert all(not one.counts and not one.total for one in core.pairs.counted())
+    pairs = core.pairs
+    assert pairs is not None
+    assert sum(one.total for one in pairs.counted()) == sum(true_pairs(tweets(500)).values())
+    pairs.clear()
+    assert all(not one.counts and not one.total for one in pairs.counted())
     core.count_pairs(False)
-    assert core.pairs is None
-    assert all(instance.queue.counter is None for instance in core.instances)
+    assert not counters(core)
+    assert not pairs.counted()
     core.close()
 
 

@@ -67,6 +67,8 @@ class Settings:
     """Whether the job goes on without a worker that is lost: a new process takes its place."""
     launch: int = 0
     """How often Spark had to be asked for workers anew; those of before are not wanted any more."""
+    tables: bytes = field(default=b"", repr=False)
+    """The pickled `Tables` of keys that it starts with, if any."""
     count_pairs: bool = False
     """Whether workers count from the start which keys lead to which."""
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 
+from tailrace.routing.homes import Homes
 from tailrace.routing.keygraph import (
     ALPHA,
     STANDARD_COSTS,
     Costs,
-    Homes,
     KeyGraph,
     Keys,
     key_graph,
@@ -40,7 +40,7 @@ def tables_for(
     operator has no more than `most_keys` in its table. `solve` may be what does the work in a
     process of its own.
 
-    >>> from tailrace.routing.keygraph import Home
+    >>> from tailrace.routing.homes import Home
     >>> homes = {"region": [Home(0, 0), Home(1, 1)], "tag": [Home(0, 0), Home(1, 1)]}
     >>> seen = {("Asia", "java"): 90, ("Asia", "go"): 10, ("Europe", "go"): 95}
     >>> tables = tables_for([PairCounts("region", "tag", seen, total=195)], homes)

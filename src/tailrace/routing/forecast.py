@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tailrace.routing.keygraph import Homes, loads
+from tailrace.routing.homes import Homes
+from tailrace.routing.keygraph import loads
 from tailrace.routing.pairs import PairCounts
 from tailrace.routing.slots import Routes
 

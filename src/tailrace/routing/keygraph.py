@@ -13,19 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tailrace.routing.homes import Homes
 from tailrace.routing.pairs import PairCounts
 from tailrace.routing.slots import Routes
-
-
-class Home(NamedTuple):
-    """Where an instance runs. Workers are numbered through all nodes."""
-
-    node: int
-    worker: int
-
-
-Homes = Mapping[str, Sequence[Home]]
-"""Of the instances of operators, by index."""
 
 ALPHA = 1.03
 """No instance gets more than so many times the average of its operator, where keys allow it."""

@@ -190,8 +190,6 @@ class Core:
         """Go on under another deployment; see `Site.change`."""
         self._site.change(deployment)
         self._changed()
-        if self.pairs is not None:
-            self.pairs.attach()
 
     def _changed(self) -> None:
         site = self._site
@@ -201,6 +199,8 @@ class Core:
         width = len(self.instances) + len(site.lanes)
         self._round_ns = _ROUND_NS + _WIDTH_NS * max(width - 16, 0)
         self._exchanges = list(site.exchanges.values())
+        if self.pairs is not None:
+            self.pairs.attach()
 
     @property
     def deployment(self) -> Deployment:

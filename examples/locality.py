@@ -4,6 +4,7 @@ Messages go by region first, and then by tag. Hashes send two thirds of them to 
 workers; with tables, most stay in theirs.
 """
 
+from random import Random
 from typing import Any
 
 import tailrace as tr
@@ -15,8 +16,9 @@ SECONDS = 6
 
 def message(number: int) -> tuple[str, str]:
     """A region, and a tag; four of five tags are of their region."""
-    region = number % 30
-    tag = number * number // 7 % 300 if number % 5 == 0 else region * 10 + number // 30 % 10
+    chance = Random(number)
+    region = chance.randrange(30)
+    tag = region * 10 + chance.randrange(10) if chance.random() < 0.8 else chance.randrange(300)
     return f"region {region}", f"tag {tag}"
 
 

@@ -8,10 +8,13 @@ from setuptools import Extension, setup
 MODULES = (
     "tailrace.control.job_clock",
     "tailrace.control.pulse",
+    "tailrace.routing.refine",
+    "tailrace.routing.sketch",
     "tailrace.runtime.exchange",
     "tailrace.runtime.guard",
     "tailrace.runtime.hot",
     "tailrace.runtime.inlet",
+    "tailrace.runtime.keypairs",
     "tailrace.runtime.router",
     "tailrace.transport.decoder",
     "tailrace.transport.jumbo",

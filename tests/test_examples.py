@@ -24,6 +24,7 @@ ELSEWHERE = {"ring"} | {
     "checkpoint",
     "from_spark",
     "history",
+    "locality",
     "plan",
     "savepoint",
     "socket_words",

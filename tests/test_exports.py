@@ -32,6 +32,7 @@ def test_the_names_of_the_package() -> None:
         "Source",
         "Split",
         "Stream",
+        "Tables",
         "Topology",
         "TopologyError",
         "WindowResult",

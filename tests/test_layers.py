@@ -27,6 +27,7 @@ ABOVE: dict[str, set[str]] = {
     "spark": {
         "graph",
         "plan",
+        "routing",
         "transport",
         "runtime",
         "connectors",
@@ -34,7 +35,7 @@ ABOVE: dict[str, set[str]] = {
         "control",
         "planner",
     },
-    FACE: {"graph", "plan", "runtime", "connectors", "checkpoint", "planner", "spark"},
+    FACE: {"graph", "plan", "routing", "runtime", "connectors", "checkpoint", "planner", "spark"},
     "apps": {"graph", "runtime", FACE},
     "cli": {
         "graph",

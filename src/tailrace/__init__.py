@@ -9,6 +9,7 @@ from tailrace._version import __version__
 from tailrace.graph.validate import TopologyError
 from tailrace.keyed import KeyedStream
 from tailrace.plan.plan import Plan
+from tailrace.routing.tables import Tables
 from tailrace.runtime.core import Limits
 from tailrace.runtime.process import Operator
 from tailrace.runtime.sink import Sink
@@ -37,6 +38,7 @@ __all__ = [
     "Source",
     "Split",
     "Stream",
+    "Tables",
     "Topology",
     "TopologyError",
     "WindowResult",

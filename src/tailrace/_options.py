@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tailrace.plan.model.machine import Machine
     from tailrace.plan.model.profile import Profile
     from tailrace.plan.plan import Plan
+    from tailrace.routing.tables import Tables
     from tailrace.runtime.core import Limits
     from tailrace.runtime.sink import Guarantee
 
@@ -45,6 +46,8 @@ class StartOptions(TypedDict, total=False):
     drop_state: Collection[str]
     restarts: int
     guarantee: Guarantee
+    tables: Tables | Path | str | None
+    count_pairs: bool
 
 
 class TransformOptions(TypedDict, total=False):

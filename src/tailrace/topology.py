@@ -113,6 +113,9 @@ class Topology:
         guarantee : with checkpoints, what sources must be able to give: "exactly once" refuses
             those that cannot be read again and have no journal; "at least once" and "at most once"
             let them be
+        tables : `tailrace.Tables` of keys, or the file of some: which instances get which keys.
+            Without, and for keys that they do not have, hashes decide. Not with checkpoints
+        count_pairs : whether to count which keys lead to which, for `job.key_tables()`
         """
         from tailrace.spark.job import start
 

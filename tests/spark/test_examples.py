@@ -122,6 +122,16 @@ def test_a_plan_is_made_kept_and_run(
     assert "sentences/s, got" in out
 
 
+def test_tables_keep_messages_in_their_worker(
+    spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run("locality", tmp_path, **{"SECONDS = 6": "SECONDS = 1"})
+    shares = [line.rpartition("%")[0].split()[-1] for line in capsys.readouterr().out.splitlines()]
+    by_hash, offline, counted = map(int, shares)
+    assert by_hash < 50 < 65 < min(offline, counted)
+
+
 def test_the_past_and_then_live_visits(
     spark: Any,
     tmp_path: Path,

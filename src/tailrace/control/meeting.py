@@ -18,6 +18,7 @@ from tailrace.control.sockets import Sockets
 from tailrace.graph.model import Graph
 from tailrace.runtime.core import Core, Limits, nothing_kept
 from tailrace.runtime.deployment import NOWHERE, deploy
+from tailrace.runtime.tabled import with_tables
 from tailrace.transport.peer import Arrivals, JumboCodec, Parcel, Peer, RingPeer, TcpPeer
 from tailrace.transport.ring import Doorbell, Ring, RingError
 from tailrace.transport.tcp import Refusals, TcpConfig, TcpConnection
@@ -211,6 +212,8 @@ class Meeting:
         deployment = deploy(
             graph, [place if place == NOWHERE else seats[place] for place in placement]
         )
+        if self._settings.tables:
+            deployment = with_tables(deployment, pickle.loads(self._settings.tables))
         kept = None if peers is None else restoring(peers, deployment, self._settings.checkpoint)
         if before is not None and peers is not None:
             assert before.cuts is not None
@@ -229,6 +232,8 @@ class Meeting:
             going_on=nothing_kept if kept is None else kept.going_on,
             before=before,
         )
+        if self._settings.count_pairs:
+            self._core.count_pairs()
         return self._core
 
     def accept(self, marked: int, kind: int, payload: bytes | memoryview) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from tailrace._version import __version__
 from tailrace.checkpoint.sections import Section
 from tailrace.control.clocks import AskClock, ClockTold
+from tailrace.routing.pairs import Sketched
 from tailrace.runtime.counting import LaneCounts, SentBy, WaitCounts, columns
 from tailrace.runtime.guard import Counts
 from tailrace.runtime.histogram import Histogram
@@ -74,6 +75,10 @@ class Settings:
     """Which of the stages of that launch these are: 0 the first, others by `Joining.number`."""
     first_rank: int = 0
     """The rank of the first of them; the last is that of the last worker."""
+    tables: bytes = field(default=b"", repr=False)
+    """The pickled `Tables` of keys that it starts with, if any."""
+    count_pairs: bool = False
+    """Whether workers count from the start which keys lead to which."""
 
     @property
     def report_s(self) -> float:
@@ -262,6 +267,8 @@ class Progress:
     """How far its clock may be from the job's; 0 on the coordinator's host."""
     attempt: int = 0
     """The one that all this is of."""
+    sampled_pairs: int = 0
+    """How many records `pairs` are of."""
     operators: dict[str, Counts] = field(default_factory=dict)
     sources: dict[str, int] = field(default_factory=dict)
     latency: dict[str, Histogram] = field(default_factory=dict)
@@ -284,6 +291,8 @@ class Progress:
     """For each instance here the time in its operators and its share of the CPU time, in s."""
     refusals: dict[str, int] = field(default_factory=dict)
     """Connections that were refused here, by reason."""
+    pairs: list[Sketched] = field(default_factory=list)
+    """Which keys led to which, if that is counted; not in every report."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         values = {one.name: getattr(self, one.name) for one in fields(self)}

@@ -18,6 +18,8 @@ from tailrace.runtime.step import OperatorFailed
 from tailrace.transport.tcp import Refusals
 
 _TRIES = 3
+_PAIRS_NS = 5_000_000_000
+"""How often pairs of keys are reported, if they are counted: there are thousands of them."""
 
 
 class Reporting:
@@ -46,6 +48,7 @@ class Reporting:
         self._reported_ns = 0
         self._ended = False
         self._attempt = 0
+        self._next_pairs_ns = 0
 
     def every(self, seconds: float) -> None:
         """Report so often from now on."""
@@ -98,6 +101,10 @@ class Reporting:
         if self._control.unanswered_bytes and not ended:
             return
         progress = self._progress(core, now_ns, ended)
+        if core.pairs is not None and (ended or now_ns >= self._next_pairs_ns):
+            self._next_pairs_ns = now_ns + _PAIRS_NS
+            progress.sampled_pairs = core.pairs.sampled
+            progress.pairs = core.pairs.counted()
         with self._control.lock:  # behind the report of the end comes none from aside
             self._ended = ended
             self.tell(progress)

@@ -101,6 +101,8 @@ class Roster:
     """The reports before those."""
     departed: Progress | None = None
     """What those have done that have left since the workers last began anew."""
+    pairs: dict[int, Progress] = field(default_factory=dict)
+    """The last reports that had pairs of keys."""
     reports: int = 0
     """How many have come."""
     refusals: dict[str, int] = field(default_factory=dict)
@@ -160,6 +162,8 @@ class Roster:
                 if message.rank in self.progress:
                     self.earlier[message.rank] = self.progress[message.rank]
                 self.progress[message.rank] = message
+                if message.sampled_pairs:
+                    self.pairs[message.rank] = message
                 self.reports += 1
                 # A thousand workers report: only an end is worth a look at all.
                 return self.end_if_all_have() if message.ended else []

@@ -28,6 +28,7 @@ from tailrace.runtime.inlet import Inlet, deliver
 from tailrace.runtime.instance import Context, Instance
 from tailrace.runtime.limits import DEFAULT_LIMITS, Limits
 from tailrace.runtime.markers import Marker, Watermark
+from tailrace.runtime.pair_counting import SKETCH_BYTES, PairCounting
 from tailrace.runtime.reading import SourceStep
 from tailrace.runtime.sink import SinkStep
 from tailrace.runtime.state import Chain, GoingOn, Stateful
@@ -129,6 +130,8 @@ class Core:
         self._before = before
         self.cuts: Cuts | None = None
         """Where it is cut into epochs, if it makes checkpoints."""
+        self.pairs: PairCounting | None = None
+        """The pairs of keys that are counted, if any are; see `count_pairs`."""
         self._site = Site(rank, deployment, clock_ns, limits, self._context)
         self._changed()
         self.counting = Counting(self._site, post.size)
@@ -196,6 +199,8 @@ class Core:
         width = len(self.instances) + len(site.lanes)
         self._round_ns = _ROUND_NS + _WIDTH_NS * max(width - 16, 0)
         self._exchanges = list(site.exchanges.values())
+        if self.pairs is not None:
+            self.pairs.attach()
 
     @property
     def deployment(self) -> Deployment:
@@ -245,6 +250,17 @@ class Core:
             going_on=lambda: self._told(*where),
             before=before,
         )
+
+    def count_pairs(
+        self, on: bool = True, size_bytes: int = SKETCH_BYTES, every: int | None = None
+    ) -> None:
+        """Count which keys lead to which, from now on and anew; or count no more.
+
+        See `PairCounting`. What was counted is forgotten whenever the deployment changes.
+        """
+        if self.pairs is not None:
+            self.pairs.stop()
+        self.pairs = PairCounting(self._site, self._clock_ns, size_bytes, every) if on else None
 
     # ---- what comes in ----
 

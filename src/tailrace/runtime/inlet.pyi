@@ -4,6 +4,7 @@ from typing import Any
 
 from tailrace.runtime.exchange import Stamp
 from tailrace.runtime.histogram import Histogram
+from tailrace.runtime.keypairs import PairCounter
 from tailrace.runtime.limits import Limits
 
 class Inlet:
@@ -62,6 +63,7 @@ def deliver(
 
 class Queue:
     peak: int
+    counter: PairCounter | None
     @property
     def order(self) -> deque[Inlet]: ...
     def __len__(self) -> int: ...

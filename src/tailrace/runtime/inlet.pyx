@@ -11,6 +11,7 @@ from tailrace.runtime.markers import BEGINNING, add_marker
 
 from tailrace.runtime.exchange cimport Stamp, near
 from tailrace.runtime.hot cimport note
+from tailrace.runtime.keypairs cimport PairCounter
 
 cdef enum:
     ENOUGH = 2048  # records that are taken from the queue before anything else is looked at
@@ -153,6 +154,7 @@ cdef class Queue:
 
     cdef readonly object order  # inlets, once for each message
     cdef public int64_t peak  # the most records taken together, since somebody set it back
+    cdef public PairCounter counter  # who looks at some records as they go by, if anybody does
     cdef int64_t group
 
     def __init__(self):
@@ -260,12 +262,12 @@ cdef class Queue:
                         ):
                             batch += run[2]
                             continue
-                        self._put(entries[port], batch, batch_ns, batch_origin, stamp)
+                        self._put(entries, port, batch, batch_ns, batch_origin, stamp)
                     batch_ns, batch_origin, batch = run
                     port = inlet.port
                     continue
                 if batch is not None:
-                    self._put(entries[port], batch, batch_ns, batch_origin, stamp)
+                    self._put(entries, port, batch, batch_ns, batch_origin, stamp)
                     batch = None
                 if type(item) is tuple:
                     stamp.emitted_ns, stamp.origin = item[0], item[1]
@@ -276,7 +278,7 @@ cdef class Queue:
                         inlet.put_back(sequence[at[oldest]:], stamp.now_ns)
                         head_ns[oldest] = OVER
             if batch is not None:
-                self._put(entries[port], batch, batch_ns, batch_origin, stamp)
+                self._put(entries, port, batch, batch_ns, batch_origin, stamp)
         finally:
             free(at)
         return 0
@@ -288,8 +290,12 @@ cdef class Queue:
         item = sequence[at]
         return (<tuple>item)[0] if type(item) is tuple else AT_ONCE
 
-    cdef int _put(self, put, list batch, int64_t emitted_ns, int64_t origin, Stamp stamp) except -1:
+    cdef int _put(self, entries, int port, list batch, int64_t emitted_ns, int64_t origin,
+                  Stamp stamp) except -1:
         stamp.emitted_ns = emitted_ns
         stamp.origin = origin
-        put(batch)
+        if self.counter is None:
+            entries[port](batch)
+        else:
+            self.counter.put(entries[port], port, batch, emitted_ns, origin, stamp)
         return 0

@@ -14,7 +14,9 @@ from tailrace.graph.model import Rule
 from tailrace.routing.hashing import stable_hash
 from tailrace.runtime.markers import BEGINNING
 
+from tailrace.routing.sketch cimport PairSketch
 from tailrace.runtime.exchange cimport Exchange, Lane, Stamp
+from tailrace.runtime.keypairs cimport PairCounter
 from tailrace.transport.texts cimport one_object
 
 cdef enum:
@@ -65,6 +67,8 @@ cdef class Router:
     cdef Py_ssize_t next, receivers
     cdef int64_t paced_ns, paced_records, pace  # since when; how many since; usual in PACE_NS, << PACE_SHIFT
     cdef int64_t *counts
+    cdef PairCounter counter
+    cdef PairSketch sketch
 
     def __cinit__(self):
         self.counts = NULL
@@ -109,6 +113,10 @@ cdef class Router:
         self.routes = routes
         self.targets.clear()
 
+    def count(self, PairCounter counter, PairSketch sketch):
+        """Have the sketch count the key that `counter` sees with those that are sent by; or nobody."""
+        self.counter, self.sketch = counter, sketch
+
     def sent_to(self):
         """How many records have gone to each receiver."""
         cdef Py_ssize_t i
@@ -132,6 +140,8 @@ cdef class Router:
         self.serial += 1
         self.serial |= <int64_t>self.index << 40  # no two senders of an exchange have the same
         if self.way == BY_KEY:
+            if self.counter is not None and self.counter.open:
+                self._count(records)
             self._by_key(records)
         elif self.way == ONE:
             self._to(<Lane>self.lanes[0], records)
@@ -216,6 +226,16 @@ cdef class Router:
                 self._reject(record, error)
                 continue
             self._one(lane, record)
+        return 0
+
+    cdef int _count(self, list records) except -1:
+        """A record without a key counts for nothing; what else becomes of it is decided elsewhere."""
+        for record in records:
+            try:
+                key = record if self.function is None else self.function(record)
+                self.sketch.add(self.counter.key_in, key)
+            except Exception:
+                continue
         return 0
 
     cdef Lane _place(self, key):

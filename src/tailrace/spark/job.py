@@ -38,9 +38,13 @@ from tailrace.plan.schedulers.spread import spread_out
 from tailrace.plan.show.placement import who_runs_where
 from tailrace.planner.planning import BLIND, Planned, machine_of, plan_of, planned
 from tailrace.planner.replanning import Replan, present_plan, replanned
+from tailrace.routing.pairs import PairCounts, merged
+from tailrace.routing.tables import Tables
 from tailrace.runtime.core import DEFAULT_LIMITS, Limits
+from tailrace.runtime.deployment import deploy
 from tailrace.runtime.guarantees import bound, check_guarantee
 from tailrace.runtime.sink import Guarantee, with_job
+from tailrace.runtime.tabled import homes_of, routes_by
 from tailrace.runtime.times import check_seconds
 from tailrace.spark.checkpoints import Checkpoints, new_folder, savepoint_at
 from tailrace.spark.cluster import Cluster, check_barrier, cluster_of
@@ -85,12 +89,15 @@ class Job:
         replaced: bool = False,
         budget: Budget = STANDARD,
         checkpoints: Checkpoints | None = None,
+        tables: Tables | None = None,
     ) -> None:
         self.id = str(uuid.uuid4()) if checkpoints is None else checkpoints.job
         self._checkpoints = checkpoints
         self.name = wiring.graph.name
         self.plan = plan
         """What it was started by, if a scheduler or a plan was given."""
+        self.tables = tables
+        """The tables of keys that it was started with, if any."""
         self._made = made
         self._placement = placement
         self._wiring = wiring
@@ -186,6 +193,34 @@ class Job:
     def traffic(self) -> TrafficTable:
         """Who has sent how much to whom, and how busy everybody was, as the workers last told."""
         return traffic_of(self._coordinator.roster, self._wiring, self.placement)
+
+    def key_pairs(self) -> list[PairCounts]:
+        """Which keys led to which, by operators, as workers last told (about every 5 s).
+
+        Only a job that was started with `count_pairs=True` counts that; see the guide.
+        """
+        reports = list(self._coordinator.roster.pairs.values())
+        return merged(one for report in reports for one in report.pairs)
+
+    def key_tables(self, *, alpha: float = 1.03) -> Tables:
+        """Tables of keys by what was counted, for the workers that there are. Moves nothing.
+
+        What belongs together goes to one worker, or at least to one node; no instance gets more
+        than `alpha` times the average, as far as keys allow. Takes seconds for a million keys, in
+        a process of its own.
+        """
+        # Here, for they need numpy, and a job starts sooner without.
+        from tailrace.control.partitioning import partition_aside
+        from tailrace.routing.deciding import tables_for
+
+        roster = self._coordinator.roster
+        nodes = [home(hello, roster.node) for _, hello in sorted(roster.hellos.items())]
+        homes = homes_of(self._wiring, self.placement, nodes)
+        deployment = deploy(self._wiring.graph, self.placement)
+        graph = self._wiring.graph
+        now = routes_by(self.tables, deployment) if self.tables is not None else {}
+        before = {graph.streams[number].target: routes for number, routes in now.items()}
+        return tables_for(self.key_pairs(), homes, before, alpha=alpha, solve=partition_aside)
 
     def replan(
         self,
@@ -360,6 +395,8 @@ def start(
     drop_state: Collection[str] = (),
     restarts: int = STANDARD.restarts,
     guarantee: Guarantee = "exactly once",
+    tables: Tables | Path | str | None = None,
+    count_pairs: bool = False,
 ) -> Job:
     """Start a graph on Spark; see `Topology.start`."""
     if checkpoint is not None:
@@ -409,6 +446,14 @@ def start(
         placement = spread_out(wiring, workers)
     if max(placement) >= workers:
         raise ValueError(f"the placement names worker {max(placement)}; there are {workers}")
+    if tables is not None:
+        if checkpoint is not None or restore is not None:
+            raise ValueError(
+                f"tables and {'checkpoint' if checkpoint is not None else 'restore'} were given;"
+                " state is restored by slots, and tables would look for it elsewhere"
+            )
+        tables = tables if isinstance(tables, Tables) else Tables.load(tables)
+        routes_by(tables, deploy(graph, placement))
     checkpoints = kept = None
     if checkpoint is not None:
         checkpoints = Checkpoints(graph, checkpoint, restore, drop_state, retain)
@@ -428,6 +473,7 @@ def start(
             replaced=cluster.scales,
             budget=budget,
             checkpoints=checkpoints,
+            tables=tables,
         )
     except BaseException:
         if checkpoints is not None:
@@ -453,6 +499,8 @@ def start(
         recover=checkpoints is not None,
         checkpoint=checkpoints.url if checkpoints is not None else "",
         generation=checkpoints.generation if checkpoints is not None else 0,
+        tables=cloudpickle.dumps(tables) if tables is not None else b"",
+        count_pairs=count_pairs,
     )
     try:
         job._submit(cluster, settings)

@@ -16,6 +16,7 @@ class Kept:
         self.room = True
         self.messages: list[list[tuple[int, list[Item]]]] = []
         self.credits: list[tuple[int, int, int, int]] = []
+        self.states: list[tuple[int, Any]] = []
         self._size_of = size_of
 
     def send(self, peer: int, parcels: list[tuple[int, list[Item]]]) -> int:
@@ -26,6 +27,10 @@ class Kept:
 
     def credit(self, peer: int, gate: int, taken: int, window: int) -> None:
         self.credits.append((peer, gate, taken, window))
+
+    def state(self, peer: int, message: Any) -> bool:
+        self.states.append((peer, message))
+        return True
 
     def check(self, record: Any) -> None:
         pass

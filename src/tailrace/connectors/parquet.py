@@ -90,6 +90,7 @@ class Parquet(Sink):
     every_rows: int | None = None
     """A file appears after so many seconds, if it has rows, or with at least so many rows."""
     guarantee = "exactly once"
+    tied = True
     _writing: Writing = field(init=False, repr=False)
     _epochs: EpochFiles | None = field(default=None, init=False, repr=False)
     _inferred: bytes | None = field(default=None, init=False, repr=False)

@@ -114,6 +114,7 @@ class LineFiles(Sink):
     """Replace files of the same names; others in the directory stay."""
     every_s: float | None = 1.0
     guarantee = "exactly once"
+    tied = True
     _epochs: EpochFiles | None = field(default=None, init=False, repr=False)
     _part: Part | None = field(default=None, init=False, repr=False)
     _file: IO[bytes] | None = field(default=None, init=False, repr=False)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 from tailrace.control.checkpointing import restoring
@@ -246,8 +245,7 @@ class Meeting:
 
     def _credited(self, sender: int, gate: int, taken: int, window: int) -> None:
         if self._core is not None:
-            with suppress(KeyError):  # of a job that was done here before
-                self._core.credit(gate, taken, window)
+            self._core.credit(gate, taken, window)
 
     def flush(self) -> None:
         """Send what waits, as far as there is room; raises ConnectionError for a lost peer."""

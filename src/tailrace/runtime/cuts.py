@@ -1,8 +1,7 @@
 """Epochs inside a worker: where the stream is cut, and what the cut is encoded to.
 
-The marker of an epoch comes on every link. An instance holds those on which it has come until it
-has come on all of them: that is where it is cut. Instances of one chain in one worker share their
-exchanges, so they are cut together, and the marker goes on behind what any of them has sent.
+The marker of an epoch comes on every link, and cuts instances where it has come on all of theirs
+(`alignment`). With it the deployment may change, too: see `moving`.
 
 A cut itself takes no time to speak of: what it holds is encoded in slices between rounds.
 """
@@ -15,17 +14,22 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tailrace.runtime.alignment import Alignment, Group
 from tailrace.runtime.instance import Instance
 from tailrace.runtime.markers import Checkpoint
 from tailrace.runtime.sink import SinkStep
 from tailrace.runtime.state import NO_CHAIN, Chain, Stateful
 from tailrace.runtime.step import OperatorFailed, call
 
+if TYPE_CHECKING:
+    from tailrace.runtime.moving import Moving
+
 _SLICE_NS = 50_000
 """About how long encoding may take before somebody looks at the clock."""
 _MOST_ENTRIES = 1024
+_NO_CHAINS: Mapping[tuple[str, int], Chain] = {}
 
 
 @dataclass
@@ -77,17 +81,14 @@ class Cuts:
         self._chains: dict[tuple[str, int], Chain] = {}
         self._over: set[tuple[str, int]] = set()  # finished, and said so
         for instance in instances:
-            self._groups.setdefault(instance.id.operator, []).append(instance)
-            instance.on_checkpoint = self._heard
-            for name, step in instance.steps:
-                if isinstance(step, Stateful):
-                    step.watch()
-                    where = name, instance.id.index
-                    self._chains[where] = chains.get(where, NO_CHAIN)
+            self.add(instance, chains)
+        self._leaving: list[tuple[str, SinkStep]] = []  # until what they have prepared counts
+        self.moving: Moving | None = None
+        """The change that comes with the next epoch, if one does."""
         self._safe = self._chains.copy()
         self.epoch = self.safe = epoch
         """The newest that has begun here, and the newest that is committed."""
-        self._uncut: list[list[Instance]] = []
+        self._alignment: Alignment | None = None
         self._encoding: deque[tuple[Piece, Iterator[tuple[Hashable, Any]]]] = deque()
         self._settling: deque[Iterator[None]] = deque()
         self._part: Part | None = None
@@ -102,7 +103,34 @@ class Cuts:
     @property
     def waiting(self) -> bool:
         """Whether an epoch has begun here and some instances are not cut yet."""
-        return bool(self._uncut)
+        return self._alignment is not None and self._alignment.waiting
+
+    def add(self, instance: Instance, chains: Mapping[tuple[str, int], Chain] = _NO_CHAINS) -> None:
+        """An instance is cut with the others from the next epoch on."""
+        self._groups.setdefault(instance.id.operator, []).append(instance)
+        instance.on_marker = self._heard
+        for name, step in instance.steps:
+            if isinstance(step, Stateful):
+                step.watch()
+                where = name, instance.id.index
+                self._chains[where] = chains.get(where, NO_CHAIN)
+
+    def remove(self, instance: Instance) -> None:
+        """An instance is here no more. What its sinks have prepared is committed all the same."""
+        group = self._groups[instance.id.operator]
+        group.remove(instance)
+        if not group:
+            del self._groups[instance.id.operator]
+        for name, step in instance.steps:
+            self._chains.pop((name, instance.id.index), None)
+            if isinstance(step, SinkStep):
+                self._leaving.append((name, step))
+
+    def close(self) -> None:
+        """Let go of what has left, and is not committed yet."""
+        while self._leaving:
+            name, step = self._leaving.pop()
+            call(name, "close", step.close)
 
     def can_go_back_to(self, epoch: int) -> bool:
         """Whether the steps know the way back to an epoch that counts, be that news or not."""
@@ -111,11 +139,16 @@ class Cuts:
         return epoch == self.safe
 
     @property
+    def at_rest(self) -> bool:
+        """Whether the newest epoch counts, and nothing is left to do for it."""
+        return self.safe == self.epoch and not self.busy
+
+    @property
     def busy(self) -> bool:
         """Whether there is something to encode, or to settle."""
         return bool(self._encoding or self._settling)
 
-    def begin(self, epoch: int) -> None:
+    def begin(self, epoch: int, change: int = 0) -> None:
         """An epoch begins: cut what has no links to wait for. Once is enough; later it is known."""
         if epoch <= self.epoch:
             return
@@ -127,39 +160,28 @@ class Cuts:
         self.epoch = epoch
         ended = all(one.ended for group in self._groups.values() for one in group)
         self._part = Part(epoch, [], [], ended)
-        self._uncut = list(self._groups.values())
+        marker, groups = Checkpoint(epoch, change), [[*group] for group in self._groups.values()]
+        if change:
+            assert self.moving is not None and self.moving.number == change, change
+            self._alignment = self.moving.aligned(groups, marker, self._cut_group)
+        else:
+            self._alignment = Alignment(groups, marker, before=self._cut_group)
         self.look()
 
     def look(self) -> None:
         """Cut what is due; to be called when links have ended, too."""
-        if self._uncut:
-            self._uncut = [group for group in self._uncut if not self._cut_together(group)]
+        if self._alignment is not None:
+            self._alignment.look()
 
     def _heard(self, marker: Checkpoint) -> None:
-        self.begin(marker.epoch)
+        self.begin(marker.epoch, marker.change)
         self.look()
 
-    def _cut_together(self, group: list[Instance]) -> bool:
-        for instance in group:
-            if not instance.ended and any(
-                not inlet.held and not inlet.ended for inlet in instance.inlets.values()
-            ):
-                return False
+    def _cut_group(self, group: Group) -> None:
         for instance in group:
             self._before_cut(instance)
-        marker = Checkpoint(self.epoch)
-        exchanges = {}
         for instance in group:
             self._cut(instance)
-            for routers in instance.routers.values():
-                exchanges.update({id(router.exchange): router.exchange for router in routers})
-        for exchange in exchanges.values():
-            exchange.cut(marker)
-        for instance in group:
-            for inlet in instance.inlets.values():
-                if inlet.held:
-                    inlet.release(instance.clock_ns())
-        return True
 
     def _cut(self, instance: Instance) -> None:
         assert self._part is not None
@@ -203,7 +225,8 @@ class Cuts:
                 self._encoding.popleft()
                 size_bytes = sum(map(len, piece.blocks))
                 where = piece.operator, piece.index
-                self._chains[where] = self._chains[where].longer(piece.full, size_bytes)
+                if where in self._chains:  # else it has left meanwhile
+                    self._chains[where] = self._chains[where].longer(piece.full, size_bytes)
                 continue
             piece.blocks.append(_encoded(piece.operator, block))
             piece.entries += len(block)
@@ -216,7 +239,7 @@ class Cuts:
 
     def take(self) -> Part | None:
         """What this worker adds to the epoch, once, when all is cut and encoded."""
-        if self._part is None or self._uncut or self._encoding:
+        if self._part is None or self.waiting or self._encoding:
             return None
         part, self._part = self._part, None
         self._given = True
@@ -230,6 +253,9 @@ class Cuts:
             raise RuntimeError(f"epoch {epoch} is committed; here {self.epoch} is the newest")
         self._given = False
         self.safe = epoch
+        for name, sink in self._leaving if sinks else ():
+            call(name, "commit", sink.committed, epoch)
+        self.close()
         self._safe = self._chains.copy()
         for group in self._groups.values():
             for instance in group:

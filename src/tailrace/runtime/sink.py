@@ -44,6 +44,11 @@ class Sink:
 
     every_s: float | None = None
     """How often to call `tick`; None: never."""
+    tied: bool = False
+    """Whether without checkpoints nobody else can go on with what an instance has written.
+
+    Then only a job with checkpoints can have it written from elsewhere while it runs.
+    """
     guarantee: Guarantee = "at least once"
     """Under checkpoints: "exactly once" if nothing of an epoch can be seen before its commit."""
 

@@ -176,6 +176,14 @@ class Stateful(Step):
             if (value := self._look(key)) is not None:
                 yield key, value
 
+    def has(self, key: Hashable) -> bool:
+        """Whether anything is kept for a key."""
+        return key in self._open
+
+    def layers(self) -> list[dict[Any, Any]]:
+        """What has all keys with state among its own, when no cut is being settled."""
+        return [self._open]
+
     def take_out(self, keys: Iterable[Hashable]) -> list[Entry]:
         """The state of these keys, which is here no more; nor will timers of theirs be due."""
         taken = list(self.entries(keys))
@@ -202,6 +210,10 @@ class Stateful(Step):
 
         Of two watermarks the lower counts, for it is the safe one.
         """
+
+    def merge_shared(self, shared: Any) -> None:
+        """While it runs: what another step has beside its keys, whose place it takes, too."""
+        self.put_shared(shared)
 
     # ---- cuts ----
 

@@ -13,15 +13,15 @@ def progress_of(
 ) -> Progress:
     """What a core has done so far."""
     progress = Progress(core.rank, now_ns, ended, cpu_s, running_s)
+    former = core.counting.former
+    for name, counts in former.operators.items():
+        progress.operators.setdefault(name, Counts()).add(counts)
+    progress.sources.update(former.sources)
+    for label, latency in former.latency.items():
+        progress.latency.setdefault(label, Histogram()).merge(latency)
     for instance in core.instances:
         for name, counts in instance.counts.items():
-            total = progress.operators.setdefault(name, Counts())
-            total.records_in += counts.records_in
-            total.skipped += counts.skipped
-            total.dead += counts.dead
-            total.late += counts.late
-            total.execute_ns += counts.execute_ns
-            total.execute.merge(counts.execute)
+            progress.operators.setdefault(name, Counts()).add(counts)
         if instance.source is not None:
             name = instance.chain.operators[0]
             progress.sources[name] = progress.operators[name].records_in

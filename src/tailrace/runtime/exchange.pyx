@@ -330,8 +330,8 @@ cdef class Exchange:
     def lose(self, sender):
         """A sender goes on elsewhere. Others here, if there are any, go on without it."""
         self.senders.remove(sender)
-        if any([not one.ended for one in self.senders]):
-            self._hear(self.emitted_ns)
+        if self.senders and self.end is None:
+            self._leave(End(None))
 
     def _leave(self, end):
         cdef Lane lane

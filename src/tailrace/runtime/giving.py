@@ -76,7 +76,12 @@ class Giving:
         self._change = change
         self._send = send
         self._takers = moves.takers[instance.id]
-        self._steps = [(name, step) for name, step in instance.steps if isinstance(step, Stateful)]
+        # What has finished needs its state no more.
+        self._steps = [
+            (name, step)
+            for name, step in instance.steps
+            if isinstance(step, Stateful) and not step.finished
+        ]
         self._sweeps: deque[tuple[str, Stateful, Sweep]] | None = None
         self._leaves = instance.id in moves.leaving
         routes = moves.routes(instance.id.operator)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import pickle
 import random
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -23,6 +23,7 @@ from tailrace.checkpoint.manifest import Manifest, data_name
 from tailrace.checkpoint.parts import write_part
 from tailrace.checkpoint.restoring import Restoring
 from tailrace.checkpoint.store import Store
+from tailrace.control.changing import Act as ChangeAct
 from tailrace.control.changing import CallOff, Changing, Prepare
 from tailrace.control.protocol import Snapshotted
 from tailrace.graph.validate import TopologyError
@@ -30,9 +31,9 @@ from tailrace.graph.wiring import InstanceId, wire
 from tailrace.routing.slots import SLOTS, Routes
 from tailrace.runtime.core import Core, Item
 from tailrace.runtime.deployment import Deployment, changed, deploy
+from tailrace.runtime.event_time import EventTime
 from tailrace.runtime.limits import Limits
 from tailrace.runtime.markers import Marker
-from tailrace.runtime.event_time import EventTime
 from tailrace.runtime.moves import check, is_source, stream_by_key
 from tailrace.testing import VirtualClock
 from tests.checkpoint.memory import Memory
@@ -339,7 +340,9 @@ class World:
             for slot in range(SLOTS):
                 if chance.random() < share:
                     owners[slot] = chance.randrange(count)
-            keys = {key: chance.randrange(count) for key in range(chance.randrange(4))}
+            keys: dict[Hashable, int] = {
+                key: chance.randrange(count) for key in range(chance.randrange(4))
+            }
             routes = {
                 number: Routes(owners, keys)
                 for number, (_, target) in before.wiring.streams.items()
@@ -353,18 +356,18 @@ class World:
                 InstanceId(head, index): chance.randrange(self.workers)
                 for index in range(chain.parallelism, count)
             }
-            return changed(before, parallelism=dict.fromkeys(chain.operators, count), workers=workers)
+            return changed(
+                before, parallelism=dict.fromkeys(chain.operators, count), workers=workers
+            )
         moved = {
-            one: chance.randrange(self.workers)
-            for one in before.workers
-            if chance.random() < 0.3
+            one: chance.randrange(self.workers) for one in before.workers if chance.random() < 0.3
         }
         return changed(before, workers=moved)
 
     # ---- the coordinator ----
 
     def coordinate(self) -> bool:
-        acts: list[Act] = []
+        acts: list[Act | ChangeAct] = []
         heard, self.to_coordinator = self.to_coordinator, []
         now_s = self.clock() / 1e9
         for rank, told in heard:
@@ -378,10 +381,10 @@ class World:
                 acts += self.epochs.cut(rank, told.epoch, told, ended=told.ended)
         self.ask_change()
         acts += self.changing.look(self.workers, self.epochs, now_s)
-        for act in (ticked := self.epochs.tick(now_s)):
-            if isinstance(act, Begin):
-                self.changing.epoch_begins(act.epoch)
-        acts += ticked
+        for begins in self.epochs.tick(now_s):
+            assert isinstance(begins, Begin)
+            self.changing.epoch_begins(begins.epoch)
+            acts.append(begins)
         if self.writing is not None and self.chance.random() < 0.5:
             acts += self.write_manifest()
         for act in acts:

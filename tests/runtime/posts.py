@@ -17,12 +17,15 @@ class Kept:
         self.messages: list[list[tuple[int, list[Item]]]] = []
         self.credits: list[tuple[int, int, int, int]] = []
         self.states: list[tuple[int, Any]] = []
+        self.peers: dict[int, int] = {}
+        """The worker that each gate was last sent to."""
         self._size_of = size_of
 
     def send(self, peer: int, parcels: list[tuple[int, list[Item]]]) -> int:
         if not self.room:
             return 0
         self.messages.append([(gate, list(items)) for gate, items in parcels])
+        self.peers.update((gate, peer) for gate, _ in parcels)
         return sum(self._size_of(items) for _, items in parcels)
 
     def credit(self, peer: int, gate: int, taken: int, window: int) -> None:

@@ -24,6 +24,7 @@ from tailrace.checkpoint.manifest import Manifest, OperatorNote, chained
 from tailrace.checkpoint.sections import Section
 from tailrace.checkpoint.store import Store
 from tailrace.graph.model import Graph
+from tailrace.runtime.deployment import with_parallelism
 
 _LOG = logging.getLogger(__name__)
 _NICE = 10
@@ -135,9 +136,13 @@ class Committer:
         attempt: int,
         done: Callable[[Written], None],
         failed: Callable[[str], None],
+        parallelism: Mapping[str, int] | None = None,
     ) -> None:
-        """Write a manifest, and then call `done`; `failed` with a reason, if it cannot be."""
-        self._asked.put(lambda: self._write(write, attempt, done, failed))
+        """Write a manifest, and then call `done`; `failed` with a reason, if it cannot be.
+
+        With the `parallelism` of operators at its cut, if that may not be the graph's any more.
+        """
+        self._asked.put(lambda: self._write(write, attempt, done, failed, parallelism or {}))
 
     def savepoint(self, folder: Folder, done: Callable[[Manifest | CheckpointError], None]) -> None:
         """Copy the newest epoch that counts to another folder."""
@@ -165,11 +170,12 @@ class Committer:
         attempt: int,
         done: Callable[[Written], None],
         failed: Callable[[str], None],
+        parallelism: Mapping[str, int],
     ) -> None:
         manifest = next_manifest(
             self.manifest,
             write,
-            self._graph,
+            with_parallelism(self._graph, parallelism),
             self._versions,
             attempt=attempt,
             created_s=time.time(),

@@ -1,9 +1,9 @@
-"""From one deployment to another, as the coordinator leads it; pure, messages and time in, acts out.
+"""From one deployment to another, as the coordinator leads it; messages and time in, acts out.
 
-First all workers prepare it, and if one cannot, it is called off and nothing has happened. Then they
-switch: with an epoch, if there are checkpoints, so that whoever goes back to that epoch is under the
-old deployment as it was. No other epoch begins before all are done. When a worker is lost meanwhile,
-or before the next epoch counts, the change is undone with all else that was done since.
+First all workers prepare it, and if one cannot, it is called off and nothing has happened. Then
+they switch: with an epoch, if there are checkpoints, so that whoever goes back to that epoch is
+under the old deployment as it was. No other epoch begins before all are done. When a worker is lost
+meanwhile, or before the next epoch counts, the change is undone with all else that was done since.
 """
 
 from __future__ import annotations
@@ -74,6 +74,8 @@ class Changing:
     current: Progressing | None = None
     number: int = 0
     """Counts the changes; one that failed, too."""
+    done: int = 0
+    """The number of the last change that is in force."""
     _before: Layout | None = None  # the change's
     _cut_under: dict[int, Layout] = field(default_factory=dict)  # by epoch
     _known: dict[int, Progressing] = field(default_factory=dict)
@@ -145,6 +147,7 @@ class Changing:
         if current.waiting:
             return False
         self._end(DONE, now_s, "", epochs)
+        self.done = number
         return True
 
     def _end(self, status: str, now_s: float, error: str, epochs: Epochs | None) -> None:
@@ -157,7 +160,7 @@ class Changing:
     # ---- epochs ----
 
     def epoch_begins(self, epoch: int) -> None:
-        """An epoch is cut under the deployment before the change that comes with it, if one does."""
+        """An epoch is cut under the deployment from before the change that may come with it."""
         self._cut_under[epoch] = self._before or self.layout
 
     def epoch_counts(self, epoch: int) -> None:
@@ -182,4 +185,5 @@ class Changing:
                 one.status = UNDONE
                 one.error = "the job has gone back to an epoch from before it"
         self.layout = self.kept
+        self.done = 0  # workers count anew
         return self.kept

@@ -24,6 +24,7 @@ from tailrace.control.protocol import (
     GUEST_ID,
     SILENCE_S,
     BeginEpoch,
+    CallOffChange,
     Committed,
     Drained,
     Go,
@@ -33,13 +34,17 @@ from tailrace.control.protocol import (
     Members,
     Message,
     Met,
+    Moved,
     Open,
     Peers,
+    PrepareChange,
+    Prepared,
     Reached,
     Ready,
     RollBack,
     Settings,
     Stop,
+    SwitchOver,
     Welcome,
     unpack,
 )
@@ -418,6 +423,11 @@ class Worker:
         self._polls = not naps or not self._polls
         busy = core.round(self._polls) or messages > 0
         self._encodes = core.cuts is not None and self._tend_epochs(core)
+        if core.moving is not None:
+            self._encodes |= core.move()
+            if (moved := core.moved()) is not None:
+                told = Moved(self._rank, moved.number, moved.moved_keys, self._attempt)
+                self._reporting.tell(told)
         self._meeting.flush()
         now_ns = self._clock_ns()
         if now_ns >= self._reporting.next_ns:
@@ -534,7 +544,13 @@ class Worker:
                 self._running = True
                 self._reporting.started(self.core, self._clock_ns())
             case BeginEpoch() if self.core is not None and self._running:
-                self.core.begin_epoch(message.epoch, last=message.last)
+                self.core.begin_epoch(message.epoch, last=message.last, change=message.change)
+            case PrepareChange() if self.core is not None and self._running:
+                self._prepare(self.core, message)
+            case CallOffChange() if self.core is not None and self._running:
+                self.core.call_off()
+            case SwitchOver() if self.core is not None and self._running:
+                self.core.switch()
             case Committed() if self.core is not None and self._running:
                 assert self.core.cuts is not None
                 self.core.cuts.committed(message.epoch)
@@ -547,6 +563,14 @@ class Worker:
                 # What went wrong first, anywhere. That a peer is gone may only mean that it has
                 # heard this before us.
                 self.error = message.error or ("" if self._suspects else self.error)
+
+    def _prepare(self, core: Core, message: PrepareChange) -> None:
+        trouble = ""
+        try:
+            core.prepare(message.number, message.layout.of(core.deployment.graph))
+        except Exception as error:
+            trouble = f"worker {self._rank} cannot prepare it: {error}"
+        self._reporting.tell(Prepared(self._rank, message.number, trouble, self._attempt))
 
     # ---- the end ----
 

@@ -1,7 +1,7 @@
 """What a deployment means to one worker: its instances, and the two ends of its links.
 
-Built once when the job starts, and changed in place when there is another deployment: what both
-have stays as it is, with its state, its queue and its credit.
+Built once when the job starts, and changed in place when there is another deployment (`moving`):
+what both have stays as it is, with its state, its queue and its credit.
 """
 
 from __future__ import annotations
@@ -49,7 +49,6 @@ class Site:
         self.transfer: dict[int, Histogram] = {}
         self.wait: dict[int, Histogram] = {}
         """By stream."""
-        self._left: set[InstanceId] = set()
         self._clock_ns = clock_ns
         self._make_context = make_context
         for number in deployment.wiring.streams:
@@ -60,25 +59,6 @@ class Site:
             with suppress(OperatorFailed):
                 self.close()
             raise
-
-    def change(self, deployment: Deployment) -> None:
-        """Go on under another deployment.
-
-        Instances that leave must have nothing queued; whoever changes a running job sees to it.
-        What they have kept is taken out of them before. Links that end here say so, and do not
-        begin again: an instance does not come back to a worker that it has left.
-        """
-        before, self.deployment = self.deployment, deployment
-        for instance in self._leaving(deployment):
-            self._remove(instance, before)
-        self._lay_lanes()
-        self._add_instances()
-        self._add_inlets()
-        for exchange in self.exchanges.values():
-            stream = deployment.graph.streams[exchange.stream]
-            if stream.grouping.rule is Rule.KEY:
-                for sender in exchange.senders:
-                    sender.reroute(deployment.route(exchange.stream))
 
     # ---- while the stream flows: see `moving` ----
 
@@ -141,47 +121,6 @@ class Site:
                 del self.lanes[lane.gate]
         return done
 
-    def _leaving(self, deployment: Deployment) -> list[Instance]:
-        leaving = [
-            instance
-            for name, instance in self.instances.items()
-            if deployment.workers.get(name) != self.rank
-        ]
-        for instance in leaving:
-            if instance.queued_records:
-                raise RuntimeError(
-                    f"{instance.id} cannot leave worker {self.rank}: it has"
-                    f" {instance.queued_records} records queued"
-                )
-        return leaving
-
-    def _remove(self, instance: Instance, before: Deployment) -> None:
-        for routers in instance.routers.values():
-            for router in routers:
-                if not router.ended:
-                    router.exchange.leave(router)
-        for gate in before.gates_of[instance.id]:
-            for sender in before.links_into(gate):
-                self.inlets.pop((gate.number, sender), None)
-        del self.instances[instance.id]
-        self._left.add(instance.id)
-        for name, step in instance.steps:
-            call(name, "close", step.close)
-
-    def _lay_lanes(self) -> None:
-        for (number, index), exchange in list(self.exchanges.items()):
-            gates = self._receivers(number, index, self.deployment)
-            kept = {gate.number for gate in gates}
-            for lane in exchange.lanes:
-                if lane.gate not in kept:
-                    if lane.records:
-                        raise RuntimeError(f"{lane.records} records wait for gate {lane.gate}")
-                    self.lanes.pop(lane.gate, None)
-                    if lane in self.touched:
-                        self.touched.remove(lane)
-            exchange.lay(gates)
-            self.lanes.update((lane.gate, lane) for lane in exchange.lanes)
-
     def _receivers(self, number: int, index: int, deployment: Deployment) -> list[Gate]:
         gates = deployment.gates.get(number, ())
         return (
@@ -194,8 +133,6 @@ class Site:
                 self._add(name)
 
     def _add(self, name: InstanceId) -> None:
-        if name in self._left:
-            raise RuntimeError(f"{name} has left worker {self.rank} before, and cannot come back")
         instance = self._built(name, self.deployment)
         self._open_links_to(instance, self.deployment)
 
@@ -243,10 +180,6 @@ class Site:
             routes,
             joins,
         )
-
-    def _add_inlets(self) -> None:
-        for instance in self.instances.values():
-            self._open_links_to(instance, self.deployment)
 
     def _open_links_to(
         self, instance: Instance, deployment: Deployment, base: int = 0

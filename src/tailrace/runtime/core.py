@@ -141,6 +141,8 @@ class Core:
         """Where it is cut into epochs, if it makes checkpoints."""
         self.pairs: PairCounting | None = None
         """The pairs of keys that are counted, if any are; see `count_pairs`."""
+        self.change = 0
+        """The number of the last change that is done."""
         self.moving: Moving | None = None
         """The change of its deployment that is prepared or in progress, if one is."""
         self.site = Site(rank, deployment, clock_ns, limits, self._context)
@@ -221,6 +223,8 @@ class Core:
         """What was prepared will not be needed."""
         if self.moving is not None and not self.moving.begun:
             moving, self.moving = self.moving, None
+            if self.cuts is not None:
+                self.cuts.moving = None
             moving.abandon()
             self.changed()
 
@@ -247,7 +251,7 @@ class Core:
         moving = self.moving
         if moving is None or not moving.done:
             return None
-        self.moving = None
+        self.moving, self.change = None, moving.number
         self.site.deployment = moving.moves.after
         if self.cuts is not None:
             self.cuts.moving = None

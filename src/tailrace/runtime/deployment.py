@@ -144,8 +144,8 @@ def changed(
     """The deployment that comes after another; what is not named stays, ids included.
 
     `parallelism` is by operator: all of a chain change together. Instances that are new must have a
-    worker in `workers`. Routes of a stream whose receivers change in number are the even ones
-    again, unless given.
+    worker in `workers`. Where receivers by key change in number, as few keys as can be change their
+    owner, unless routes are given.
     """
     graph = before.graph
     if parallelism:
@@ -158,12 +158,13 @@ def changed(
     named = {**before.workers, **(workers or {})}
     if missing := [instance for instance in wiring.ids if instance not in named]:
         raise ValueError(f"no worker is given for the new instance {missing[0]}")
-    kept = {
-        stream: one
-        for stream, one in before.routes.items()
-        if stream in wiring.streams
-        and wiring.streams[stream][1].parallelism == len(before.gates[stream])
-    }
+    kept: dict[int, Routes] = {}
+    for stream, (_, target) in wiring.streams.items():
+        if graph.streams[stream].grouping.rule is Rule.KEY:
+            if target.parallelism != len(before.gates[stream]):
+                kept[stream] = before.route(stream).spread(target.parallelism)
+            elif stream in before.routes:
+                kept[stream] = before.routes[stream]
     where = {instance: named[instance] for instance in wiring.ids}
     return _made(wiring, where, before.gates, before.next_gate, {**kept, **(routes or {})})
 

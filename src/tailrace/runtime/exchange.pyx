@@ -305,11 +305,6 @@ cdef class Exchange:
                 self.sync(lane)
                 lane.mark(marker)
 
-    def leave(self, sender):
-        """A sender is here no more, without an end of the stream."""
-        self.senders.remove(sender)
-        self._leave(End(None))
-
     def reopen(self):
         """One is about to join: there will be more, though all others may have ended."""
         self.end = None

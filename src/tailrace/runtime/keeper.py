@@ -8,7 +8,6 @@ does; but what is said of time behind it on its link waits with it, for it must 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Any
 
 from tailrace.graph.model import KeyFunction, Record
 from tailrace.graph.wiring import InstanceId

@@ -1,7 +1,7 @@
 """What moves between two deployments of one topology, as every worker works it out for itself.
 
-An instance *stays* if it runs in the same worker before and after; its keys may change all the same.
-Whatever an instance gives away, keys or all that it has, goes to instances of the same operator.
+An instance *stays* if it runs in the same worker before and after; its keys may change all the
+same. Whatever it gives away, keys or all that it has, goes to instances of the same operator.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from functools import cached_property
 
-from tailrace.graph.model import Rule
+from tailrace.graph.model import Operator, Rule
 from tailrace.graph.wiring import InstanceId
 from tailrace.routing.slots import Routes
 from tailrace.runtime.deployment import NOWHERE, Deployment
@@ -134,6 +134,14 @@ def is_source(deployment: Deployment, operator: str) -> bool:
     return isinstance(deployment.graph.operator(operator).logic, SourceLogic)
 
 
+def is_tied(operator: Operator, *, checkpoints: bool) -> bool:
+    """Whether instances of an operator can neither move nor change in number while they run."""
+    logic = operator.logic
+    if isinstance(logic, SourceLogic):
+        return logic.source.tied or not logic.source.rewinds
+    return isinstance(logic, SinkLogic) and logic.sink.tied and not checkpoints
+
+
 def check(before: Deployment, after: Deployment, *, checkpoints: bool = False) -> None:
     """Raise ValueError if a running job cannot go from one deployment to the other."""
     fused = [[chain.operators for chain in one.wiring.chains] for one in (before, after)]
@@ -153,19 +161,16 @@ def check(before: Deployment, after: Deployment, *, checkpoints: bool = False) -
         if not moves and old == new:
             continue
         for name in chain.operators:
-            logic = before.graph.operator(name).logic
-            if isinstance(logic, SourceLogic):
-                source = logic.source
-                if source.tied or not source.rewinds:
-                    raise ValueError(
-                        f"the source {name!r} cannot be moved or rescaled while it runs: nobody"
-                        " could go on elsewhere where it stood"
-                    )
-            if isinstance(logic, SinkLogic) and logic.sink.tied and not checkpoints:
-                raise ValueError(
-                    f"the sink {name!r} cannot be moved or rescaled while it runs: another instance"
-                    " would write over its files. Start the job with checkpoint=, then it can"
-                )
+            operator = before.graph.operator(name)
+            if not is_tied(operator, checkpoints=checkpoints):
+                continue
+            raise ValueError(
+                f"the sink {name!r} cannot be moved or rescaled while it runs: another instance"
+                " would write over its files. Start the job with checkpoint=, then it can"
+                if isinstance(operator.logic, SinkLogic)
+                else f"the source {name!r} cannot be moved or rescaled while it runs: nobody could"
+                " go on elsewhere where it stood"
+            )
         rules = {stream.grouping.rule for stream in before.graph.into(head)}
         if old != new and Rule.PARTIAL_KEY in rules:
             raise ValueError(

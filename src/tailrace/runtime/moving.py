@@ -22,7 +22,6 @@ from tailrace.graph.wiring import InstanceId
 from tailrace.runtime.alignment import Alignment, Group, nothing
 from tailrace.runtime.deployment import Deployment
 from tailrace.runtime.giving import Asked, Given, Giving, Taken
-from tailrace.runtime.inlet import Inlet
 from tailrace.runtime.instance import Instance
 from tailrace.runtime.markers import BEGINNING, Change, Checkpoint
 from tailrace.runtime.moves import Moves

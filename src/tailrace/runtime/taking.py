@@ -43,7 +43,8 @@ class Taking:
     @property
     def keeper(self) -> Keeper | None:
         """Who keeps records back here, if anybody does."""
-        return self.instance.queue.keeper
+        keeper: Keeper | None = self.instance.queue.keeper
+        return keeper
 
     @property
     def done(self) -> bool:
@@ -76,15 +77,16 @@ class Taking:
             if not self._comes:
                 self._merge(given)
         self._early.append(given)
-        if not self.ready and len(self._shared) == len(self._givers):
-            if self._keyed or self._all_are_here():
-                self._begin()
+        if not self.ready and self._has_enough():
+            self._begin()
         if self.ready:
             early, self._early = self._early, []
             for one in early:
                 self._put_in(one)
 
-    def _all_are_here(self) -> bool:
+    def _has_enough(self) -> bool:
+        if self._keyed:
+            return len(self._shared) == len(self._givers)
         return {one.giver for one in self._early if one.done} >= self._givers
 
     def _merge(self, given: Given) -> None:

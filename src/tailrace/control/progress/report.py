@@ -13,6 +13,7 @@ def progress_of(
 ) -> Progress:
     """What a core has done so far."""
     progress = Progress(core.rank, now_ns, ended, cpu_s, running_s)
+    progress.change = core.change
     former = core.counting.former
     for name, counts in former.operators.items():
         progress.operators.setdefault(name, Counts()).add(counts)
@@ -43,8 +44,12 @@ def progress_of(
     progress.lanes = core.counting.lanes()
     progress.sent_by = core.counting.sent()
     progress.waits = core.counting.waits()
+    home = core.deployment.wiring.home  # instances are numbered by what is deployed now
     busy_s = {
-        instance.number: sum(counts.execute_ns for counts in instance.counts.values()) / 1e9
+        home[instance.id.operator].first + instance.id.index: sum(
+            counts.execute_ns for counts in instance.counts.values()
+        )
+        / 1e9
         for instance in core.instances
     }
     whole_s = sum(busy_s.values()) or 1.0

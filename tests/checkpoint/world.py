@@ -116,8 +116,8 @@ class Post:
         channel.append((self.rank, parcels, self.world.clock(), 100))
         return 100
 
-    def credit(self, peer: int, gate: int, taken: int, window: int) -> None:
-        self.world.credits.append((peer, gate, taken, window))
+    def credit(self, peer: int, *credit: int) -> None:
+        self.world.credits.append((peer, *credit))
 
     def check(self, record: Any) -> None:
         for part in record if type(record) is tuple else (record,):
@@ -166,7 +166,7 @@ class World:
         self.kills = kills
         self.killed = 0
         self.channels: dict[tuple[int, int], list[Any]] = {}
-        self.credits: list[tuple[int, int, int, int]] = []
+        self.credits: list[tuple[int, ...]] = []
         self.to_workers: list[list[Any]] = [[] for _ in range(workers)]
         self.to_coordinator: list[tuple[int, Any]] = []
         self.writing: Write | None = None
@@ -310,8 +310,8 @@ class World:
     def exchange(self) -> bool:
         moved = bool(self.credits)
         while self.credits:
-            peer, gate, taken, window = self.credits.pop()
-            self.cores[peer].credit(gate, taken, window)
+            peer, *credit = self.credits.pop()
+            self.cores[peer].credit(*credit)
         for (_, peer), channel in self.channels.items():
             for _ in range(self.chance.randint(0, len(channel))):
                 self.cores[peer].deliver(*channel.pop(0))

@@ -120,8 +120,8 @@ class Cluster:
                     self.cores[worker].deliver(rank, [(gate, items)], 0, 1)
                     moved = True
             credits, post.credits = post.credits, []
-            for peer, gate, taken, window in credits:
-                self.cores[peer].credit(gate, taken, window)
+            for peer, *credit in credits:
+                self.cores[peer].credit(*credit)
         return moved
 
     def _worker_of(self, number: int) -> int:

@@ -231,6 +231,7 @@ class Meeting:
             epoch=peers.epoch if peers is not None and self._settings.checkpoint else None,
             going_on=nothing_kept if kept is None else kept.going_on,
             before=before,
+            is_near=lambda rank: self._ways.get(rank) == "ring",
         )
         if self._settings.count_pairs:
             self._core.count_pairs()
@@ -244,10 +245,12 @@ class Meeting:
         assert self._core is not None
         self._core.deliver(sender, parcels, sent_ns, size_bytes)
 
-    def _credited(self, sender: int, gate: int, taken: int, window: int) -> None:
+    def _credited(
+        self, sender: int, gate: int, taken: int, window: int, service_ns: int, others: int
+    ) -> None:
         if self._core is not None:
             with suppress(KeyError):  # of a job that was done here before
-                self._core.credit(gate, taken, window)
+                self._core.credit(gate, taken, window, service_ns, others)
 
     def flush(self) -> None:
         """Send what waits, as far as there is room; raises ConnectionError for a lost peer."""
@@ -286,9 +289,11 @@ class Meeting:
         """Send a jumbo; see `Peer.send`."""
         return self._peers[peer].send(parcels)
 
-    def credit(self, peer: int, gate: int, taken: int, window: int) -> None:
+    def credit(
+        self, peer: int, gate: int, taken: int, window: int, service_ns: int, others: int
+    ) -> None:
         """Tell a sender what was taken."""
-        self._peers[peer].credit(gate, taken, window)
+        self._peers[peer].credit(gate, taken, window, service_ns, others)
 
     def check(self, record: Any) -> None:
         """Raise CodecError if a record cannot be sent."""

@@ -116,6 +116,10 @@ class Topology:
         tables : `tailrace.Tables` of keys, or the file of some: which instances get which keys.
             Without, and for keys that they do not have, hashes decide. Not with checkpoints
         count_pairs : whether to count which keys lead to which, for `job.key_tables()`
+        tail : how records of shuffled streams are dealt that have no `tail` of their own: "off"
+            (in turn), "balance" (to where each will be done soonest), "shared" (to whoever is free
+            first; they wait in one queue of the sending worker until then), or for comparisons "du"
+            and "storm". `job.set_tail` changes it; the guide says when which helps
         """
         from tailrace.spark.job import start
 

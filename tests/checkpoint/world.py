@@ -124,8 +124,8 @@ class Post:
         channel.append((self.rank, parcels, self.world.clock(), 100))
         return 100
 
-    def credit(self, peer: int, gate: int, taken: int, window: int) -> None:
-        self.world.credits.append((peer, gate, taken, window))
+    def credit(self, peer: int, *credit: int) -> None:
+        self.world.credits.append((peer, *credit))
 
     def state(self, peer: int, message: Any) -> bool:
         channel = self.world.states.setdefault((self.rank, peer), [])
@@ -184,7 +184,7 @@ class World:
         self.kills = kills
         self.killed = 0
         self.channels: dict[tuple[int, int], list[Any]] = {}
-        self.credits: list[tuple[int, int, int, int]] = []
+        self.credits: list[tuple[int, ...]] = []
         self.states: dict[tuple[int, int], list[bytes]] = {}
         self.to_workers: list[list[Any]] = [[] for _ in range(workers)]
         self.to_coordinator: list[tuple[int, Any]] = []
@@ -419,8 +419,8 @@ class World:
     def exchange(self) -> bool:
         moved = bool(self.credits)
         while self.credits:
-            peer, gate, taken, window = self.credits.pop()
-            self.cores[peer].credit(gate, taken, window)
+            peer, *credit = self.credits.pop()
+            self.cores[peer].credit(*credit)
         for (sender, peer), messages in list(self.states.items()):
             for _ in range(self.chance.randint(0, len(messages))):
                 self.cores[peer].receive_state(sender, pickle.loads(messages.pop(0)))

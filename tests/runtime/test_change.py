@@ -119,8 +119,8 @@ class Cluster:
                     self.cores[post.peers[gate]].deliver(rank, [(gate, items)], 0, 1)
                     moved = True
             credits, post.credits = post.credits, []
-            for peer, gate, taken, window in credits:
-                self.cores[peer].credit(gate, taken, window)
+            for peer, *credit in credits:
+                self.cores[peer].credit(*credit)
             states, post.states = post.states, []
             for peer, message in states:
                 self.cores[peer].receive_state(rank, pickle.loads(pickle.dumps(message)))

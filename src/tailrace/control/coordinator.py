@@ -12,7 +12,7 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -35,6 +35,7 @@ from tailrace.control.protocol import (
 )
 from tailrace.control.roster import STARTING, Roster
 from tailrace.runtime.deployment import Layout
+from tailrace.tail.modes import Tail
 from tailrace.transport.identity import Identity, new_secret
 from tailrace.transport.listener import Ports, TcpListener
 from tailrace.transport.tcp import Refusals, TcpConfig, TcpConnection
@@ -146,6 +147,10 @@ class Coordinator:
         self.roster.epoch = self.resumed_epoch = going_on.epoch
         if going_on.epoch:
             self.roster.manifest, self.roster.kept_in = going_on.file, kept_in
+
+    def set_tail(self, modes: Mapping[int, Tail]) -> None:
+        """Have the records of these streams dealt in other ways."""
+        self._ask(lambda: self.roster.set_tail(modes))
 
     def ask_epoch(self) -> None:
         """Begin an epoch as soon as possible."""

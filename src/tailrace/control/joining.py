@@ -31,6 +31,7 @@ from tailrace.control.protocol import (
     Reached,
     Ready,
     RollBack,
+    SetTail,
     Stop,
     Suspects,
 )
@@ -325,6 +326,7 @@ class Joining:
         return [
             *((rank, members) for rank in range(roster.workers)),
             *((rank, Go()) for rank in growth.ranks),
+            *((rank, SetTail(roster.tails)) for rank in growth.ranks if roster.tails),
         ]
 
     def _regather(self, growth: Growth) -> list[Order]:

@@ -231,6 +231,7 @@ class Meeting:
             epoch=peers.epoch if peers is not None and self._settings.checkpoint else None,
             going_on=nothing_kept if kept is None else kept.going_on,
             before=before,
+            is_near=lambda rank: self._ways.get(rank) == "ring",
         )
         if self._settings.count_pairs:
             self._core.count_pairs()
@@ -244,9 +245,11 @@ class Meeting:
         assert self._core is not None
         self._core.deliver(sender, parcels, sent_ns, size_bytes)
 
-    def _credited(self, sender: int, gate: int, taken: int, window: int) -> None:
+    def _credited(
+        self, sender: int, gate: int, taken: int, window: int, service_ns: int, others: int
+    ) -> None:
         if self._core is not None:
-            self._core.credit(gate, taken, window)
+            self._core.credit(gate, taken, window, service_ns, others)
 
     def _told_of_state(self, sender: int, message: bytes) -> None:
         if self._core is not None:
@@ -289,9 +292,11 @@ class Meeting:
         """Send a jumbo; see `Peer.send`."""
         return self._peers[peer].send(parcels)
 
-    def credit(self, peer: int, gate: int, taken: int, window: int) -> None:
+    def credit(
+        self, peer: int, gate: int, taken: int, window: int, service_ns: int, others: int
+    ) -> None:
         """Tell a sender what was taken."""
-        self._peers[peer].credit(gate, taken, window)
+        self._peers[peer].credit(gate, taken, window, service_ns, others)
 
     def state(self, peer: int, message: StateMessage) -> bool:
         """Send what is said of keys that move; see `Peer.state`. Raises what pickle raises."""

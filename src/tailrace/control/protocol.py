@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -15,10 +16,11 @@ from tailrace.runtime.counting import LaneCounts, SentBy, WaitCounts, columns
 from tailrace.runtime.deployment import Layout
 from tailrace.runtime.guard import Counts
 from tailrace.runtime.histogram import Histogram
+from tailrace.tail.modes import Tail
 from tailrace.transport.identity import Identity
 from tailrace.transport.peer import MOST_WORKERS
 
-_PROTOCOL = 6
+_PROTOCOL = 7
 """To be raised when workers and coordinators of before would misunderstand each other."""
 VERSION = (
     f"tailrace {__version__} (protocol {_PROTOCOL},"
@@ -291,6 +293,13 @@ class Go:
     """Everybody is ready: start the sources."""
 
 
+@dataclass(frozen=True)
+class SetTail:
+    """Deal the records of these streams, by number, in other ways from now on."""
+
+    modes: Mapping[int, Tail]
+
+
 @dataclass
 class Progress:
     """What a worker has done since it started.
@@ -419,6 +428,7 @@ Message = (
     | Open
     | Ready
     | Go
+    | SetTail
     | Progress
     | Suspects
     | Failed

@@ -10,6 +10,7 @@ workers of the present attempt is then of no interest any more.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tailrace.checkpoint.epochs import Act, Begin, Commit, Epochs, Write
@@ -38,6 +39,7 @@ from tailrace.control.protocol import (
     Progress,
     Ready,
     RollBack,
+    SetTail,
     Snapshotted,
     Stop,
     Suspects,
@@ -46,6 +48,7 @@ from tailrace.control.protocol import (
 from tailrace.control.recovery import Recovery
 from tailrace.control.seating import SeatingError, follows, home, named, reseat
 from tailrace.runtime.deployment import Layout
+from tailrace.tail.modes import Tail
 
 __all__ = ["ALL", "Decision", "Line", "Order", "Roster"]
 
@@ -113,6 +116,8 @@ class Roster:
     """The last reports that had pairs of keys."""
     reports: int = 0
     """How many have come."""
+    tails: dict[int, Tail] = field(default_factory=dict)
+    """How streams are dealt, by number, where that was changed since the start."""
     refusals: dict[str, int] = field(default_factory=dict)
     """Connections that the coordinator has refused, by reason."""
     suspicion: tuple[float, str] | None = None
@@ -285,6 +290,11 @@ class Roster:
         orders = [*self._act(self.epochs.written(epoch)), *self.joining.look()]
         return orders if self.recovery.introduced else [*orders, *self._introduce()]
 
+    def set_tail(self, modes: Mapping[int, Tail]) -> list[Order]:
+        """Streams are dealt in other ways from now on, also by who goes back or joins later."""
+        self.tails.update(modes)
+        return [(ALL, SetTail(modes))] if self.phase in (RUNNING, DRAINING) else []
+
     def ask_epoch(self) -> list[Order]:
         """Somebody wants an epoch as soon as possible."""
         assert self.epochs is not None
@@ -308,6 +318,8 @@ class Roster:
         if self.epochs is not None:
             self.epochs.go(self.now_s)
         orders: list[Order] = [(ALL, Go())]
+        if self.tails:
+            orders.append((ALL, SetTail(dict(self.tails))))
         if self.recovery.drains:
             self.phase = DRAINING
             if self.epochs is None:  # which would know that they are to end

@@ -42,6 +42,7 @@ from tailrace.control.protocol import (
     Reached,
     Ready,
     RollBack,
+    SetTail,
     Settings,
     Stop,
     SwitchOver,
@@ -543,6 +544,9 @@ class Worker:
             case Go() if self.core is not None and self._opened:  # copies of workers hear it, too
                 self._running = True
                 self._reporting.started(self.core, self._clock_ns())
+            case SetTail() if self.core is not None and self._running:
+                for stream, mode in message.modes.items():
+                    self.core.set_tail(stream, mode)
             case BeginEpoch() if self.core is not None and self._running:
                 self.core.begin_epoch(message.epoch, last=message.last, change=message.change)
             case PrepareChange() if self.core is not None and self._running:

@@ -19,6 +19,7 @@ from tailrace.runtime.instance import Context, Instance
 from tailrace.runtime.limits import Limits
 from tailrace.runtime.router import Router
 from tailrace.runtime.step import OperatorFailed, Step, call
+from tailrace.tail.modes import OFF, SHUFFLED, Tail, tail_of
 
 
 class Site:
@@ -31,6 +32,7 @@ class Site:
         clock_ns: Callable[[], int],
         limits: Limits,
         make_context: Callable[..., Context],
+        is_near: Callable[[int], bool] = lambda peer: True,
     ) -> None:
         self.rank = rank
         self.deployment = deployment
@@ -49,6 +51,9 @@ class Site:
         self.transfer: dict[int, Histogram] = {}
         self.wait: dict[int, Histogram] = {}
         """By stream."""
+        self.tails: dict[int, Tail] = {}
+        """How streams are dealt, where that is not as the graph says."""
+        self._is_near = is_near
         self._clock_ns = clock_ns
         self._make_context = make_context
         for number in deployment.wiring.streams:
@@ -165,7 +170,17 @@ class Site:
         where = number, instance.id.index if rule is Rule.FORWARD else -1
         exchange = self.exchanges.get(where)
         if exchange is None:
-            exchange = Exchange(number, stream.label, self.limits, self.touched)
+            exchange = Exchange(
+                number,
+                stream.label,
+                self.limits,
+                self.touched,
+                rank=self.rank,
+                is_near=self._is_near,
+                clock_ns=self._clock_ns,
+                stays=rule is Rule.LOCAL_OR_SHUFFLE,
+            )
+            exchange.deal_by(self._tail(number))
             self.exchanges[where] = exchange
             exchange.lay(self._receivers(*where, deployment), base)
             self.lanes.update((lane.gate, lane) for lane in exchange.lanes)
@@ -203,9 +218,27 @@ class Site:
                         self.limits,
                         base,
                     )
+                    inlet.prompt = self._tail(gate.stream) != OFF
                     self.inlets[link] = instance.inlets[link] = inlet
                     opened.append(inlet)
         return opened
+
+    def _tail(self, number: int) -> Tail:
+        return self.tails.get(number) or tail_of(self.deployment.graph.streams[number])
+
+    def set_tail(self, number: int, mode: Tail) -> list[Inlet]:
+        """Have a shuffled stream dealt in another way; what senders should hear of at once."""
+        stream = self.deployment.graph.streams[number]
+        if stream.grouping.rule not in SHUFFLED:
+            raise ValueError(f"{stream.label} is not shuffled; it cannot be dealt by {mode!r}")
+        self.tails[number] = mode
+        for exchange in self.exchanges.values():
+            if exchange.stream == number:
+                exchange.deal_by(mode)
+        inlets = [inlet for inlet in self.inlets.values() if inlet.stream == number]
+        for inlet in inlets:
+            inlet.prompt = mode != OFF
+        return [inlet for inlet in inlets if inlet.prompt and inlet.unreported]
 
     def close(self, how: Callable[[Step], Callable[[], None]] = lambda step: step.close) -> None:
         """Close every step, also after a failure; then raise what the first of them raised."""

@@ -34,6 +34,7 @@ from tailrace.runtime.reading import SourceStep
 from tailrace.runtime.sink import SinkStep
 from tailrace.runtime.state import Chain, GoingOn, Stateful
 from tailrace.runtime.step import Fail, OperatorFailed, Put, Step, call
+from tailrace.tail.modes import Tail
 from tailrace.transport import jumbo
 
 __all__ = ["DEFAULT_LIMITS", "Core", "Limits", "Post"]
@@ -68,10 +69,13 @@ class Post(Protocol):
         Raises ValueError if some of the records cannot be sent.
         """
 
-    def credit(self, peer: int, gate: int, taken: int, window: int) -> None:
+    def credit(
+        self, peer: int, gate: int, taken: int, window: int, service_ns: int, others: int
+    ) -> None:
         """Tell a sender how many of its records have been taken at a gate, ever.
 
-        It may be `window` records ahead of that.
+        It may be `window` records ahead of that. A record takes `service_ns` there, and so many of
+        others are queued.
         """
 
     def state(self, peer: int, message: StateMessage) -> bool:
@@ -111,6 +115,7 @@ class Core:
         epoch: int | None = None,
         going_on: Callable[[str, int], GoingOn | None] = nothing_kept,
         before: Core | None = None,
+        is_near: Callable[[int], bool] = lambda peer: True,
     ) -> None:
         """With `origins`, every batch of a source is numbered, and its records keep the number.
 
@@ -118,6 +123,8 @@ class Core:
         of an operator from what `going_on(operator, index)` says; or from where it was in another
         core, which has retired, and had that epoch committed as its newest. Without an epoch it
         may still go on from something, and makes no checkpoints.
+
+        `is_near` says which other workers are of this node.
         """
         self.rank = rank
         self.limits = limits
@@ -145,7 +152,7 @@ class Core:
         """The number of the last change that is done."""
         self.moving: Moving | None = None
         """The change of its deployment that is prepared or in progress, if one is."""
-        self.site = Site(rank, deployment, clock_ns, limits, self._context)
+        self.site = Site(rank, deployment, clock_ns, limits, self._context, is_near)
         self.changed()
         self.counting = Counting(self.site, post.size)
         if epoch is not None or going_on is not nothing_kept:
@@ -342,11 +349,13 @@ class Core:
         """Queue what has arrived from a worker; all of it together was of that size."""
         deliver(self.site.inlets, sender, parcels, sent_ns, self._clock_ns(), size_bytes)
 
-    def credit(self, gate: int, taken: int, window: int) -> None:
+    def credit(
+        self, gate: int, taken: int, window: int, service_ns: int = 0, others: int = 0
+    ) -> None:
         """The receiver behind a gate has taken that many records of ours since the start."""
         lane = self.site.lanes.get(gate)
         if lane is not None:  # else that link has ended
-            lane.credit(taken, window)
+            lane.credit(taken, window, service_ns, others)
 
     def stop_sources(self) -> None:
         """Let every source end where it is; the job then drains and ends by itself."""
@@ -442,14 +451,30 @@ class Core:
             min(limits.gathered_records, instance.room),
         )
         if due:
-            for inlet in due:
-                inlet.report()
-                if inlet.peer == self.rank:
-                    self.credit(inlet.gate, inlet.taken, inlet.window)
-                else:
-                    self._post.credit(inlet.peer, inlet.gate, inlet.taken, inlet.window)
-            due.clear()
+            self._report_taken()
         return taken
+
+    def _report_taken(self) -> None:
+        """Tell senders how far receivers here are."""
+        for inlet in self._due:
+            inlet.report()
+            service_ns, others = inlet.queue.service_ns, inlet.others
+            if inlet.peer == self.rank:
+                self.credit(inlet.gate, inlet.taken, inlet.window, service_ns, others)
+            else:
+                self._post.credit(
+                    inlet.peer, inlet.gate, inlet.taken, inlet.window, service_ns, others
+                )
+        self._due.clear()
+
+    def set_tail(self, stream: int, mode: Tail) -> None:
+        """Deal the records of a shuffled stream in another way, from now on.
+
+        All workers of a stream are told, in any order; nothing is lost by that, but until its
+        receivers have heard of it, they may report late, and until its senders have, too often.
+        """
+        self._due += self.site.set_tail(stream, mode)
+        self._report_taken()
 
     def _poll(self, instance: Instance, source: SourceStep, most: int) -> int:
         """Process what a source has, and return how many records that were."""
@@ -553,6 +578,7 @@ class Core:
                 continue
             # Dead letters come last: there may be more of them by then.
             for router in sorted(routers, key=lambda router: router.output == DEAD_LETTERS):
+                router.exchange.deal_all()
                 for lane in router.exchange.lanes:
                     if lane.peer != self.rank and lane.records:
                         self._take_out_unsendable(lane)

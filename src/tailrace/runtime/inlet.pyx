@@ -20,6 +20,8 @@ cdef enum:
 cdef enum:
     LONGEST_WAIT_NS = 20000000
     LEAST_WINDOW = 16
+    SAMPLES = 32  # batches by which it is known how long a record takes
+    FORGET_NS = 100000000  # after so long without any, that is no longer known
 
 cdef int64_t OVER = 0x7FFFFFFFFFFFFFFF
 cdef int64_t AT_ONCE = -OVER
@@ -37,6 +39,7 @@ cdef class Inlet:
     cdef public bint ended
     cdef public bint fresh  # of a deployment that is not there yet: it holds nobody up
     cdef public bint reopens  # its sender goes on, be it that it has ended: somebody joins it
+    cdef public bint prompt  # whether the sender should hear at once of all that is taken
     cdef readonly bint held
     cdef Py_ssize_t parked  # turns that came up while it was held
     cdef int64_t group  # of messages that are processed together, the last it was in
@@ -71,6 +74,7 @@ cdef class Inlet:
                 add_marker(last, item)
             return
         self.received += records
+        self.queue.queued += records
         if records:
             note(self.transfer, now_ns - sent_ns, records)
         self.messages.append((items, now_ns, size_bytes, records))
@@ -88,6 +92,7 @@ cdef class Inlet:
         cdef int64_t records = records_in(items)
         self.taken -= records
         self.unreported -= records
+        self.queue.queued += records
         self.messages.appendleft((items, now_ns, 0, records))
         self.parked += 1
         return 0
@@ -127,6 +132,11 @@ cdef class Inlet:
         """Records that have come and are not yet taken."""
         return self.received - self.taken
 
+    @property
+    def others(self):
+        """Records of other senders that are queued for the same instance."""
+        return self.queue.queued - self.queued
+
 
 def deliver(dict inlets not None, int sender, list parcels not None, int64_t sent_ns,
             int64_t now_ns, int64_t size_bytes):
@@ -165,6 +175,9 @@ cdef class Queue:
     cdef public int64_t peak  # the most records taken together, since somebody set it back
     cdef public PairCounter counter  # who looks at some records as they go by, if anybody does
     cdef public object keeper  # who keeps records back whose state is on its way, while keys move
+    cdef readonly int64_t queued  # records, of all links
+    cdef readonly int64_t service_ns  # about how long the instance takes for a record
+    cdef int64_t samples, ended_ns
     cdef int64_t group
 
     def __init__(self):
@@ -216,21 +229,40 @@ cdef class Queue:
                 inlet.unreported += records
                 inlet.unreported_bytes += size_bytes
             taken += gathered
+            self.queued -= gathered
             if gathered > self.peak:
                 self.peak = gathered
             self._process(instance, links, sequences, stamp)
             now_ns = clock_ns()
+            if gathered:
+                self._learn(now_ns, (<Inlet>links[0]).oldest_ns, gathered)
             for inlet in links:
                 inlet.adapt(now_ns - inlet.oldest_ns)
                 # By what the sender knows: with a window that it has not heard of, it would wait.
                 if (
-                    inlet.unreported >= min(inlet.window, inlet.told_window) // 4
+                    (inlet.prompt and inlet.unreported)
+                    or inlet.unreported >= min(inlet.window, inlet.told_window) // 4
                     or inlet.unreported_bytes >= due_bytes
                 ):
                     due.append(inlet)
             if instance.congested:
                 break
         return taken
+
+    cdef int _learn(self, int64_t now_ns, int64_t received_ns, int64_t records) except -1:
+        """So many records are done, of which the first was there from `received_ns` on.
+
+        What counts is the time since then, or since those before were done: other instances of the
+        worker may have had their turn in it, and other programs the core.
+        """
+        cdef int64_t took_ns = (now_ns - max(received_ns, self.ended_ns)) // records
+        if received_ns - self.ended_ns > FORGET_NS:
+            self.samples = 0
+        self.ended_ns = now_ns
+        if self.samples < SAMPLES:
+            self.samples += 1
+        self.service_ns += (took_ns - self.service_ns) // self.samples
+        return 0
 
     cdef int _process(self, instance, list links, list sequences, Stamp stamp) except -1:
         """Process some items of each link: the oldest of all first, each link's in their order."""

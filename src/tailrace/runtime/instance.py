@@ -10,7 +10,7 @@ from typing import Any
 from tailrace.graph.expand import Chain
 from tailrace.graph.model import DEAD_LETTERS, Graph, Operator, Record
 from tailrace.graph.wiring import InstanceId
-from tailrace.runtime.exchange import Lane, Stamp
+from tailrace.runtime.exchange import Exchange, Lane, Stamp
 from tailrace.runtime.guard import Counts, Timing, guard
 from tailrace.runtime.histogram import Histogram
 from tailrace.runtime.hot import note
@@ -111,8 +111,8 @@ class Instance:
     """The first step's guards, by port."""
     routers: dict[str, list[Router]] = field(default_factory=dict)
     """By operator."""
-    full: set[Lane] = field(default_factory=set)
-    """The lanes that it has filled and that cannot be sent now."""
+    full: set[Lane | Exchange] = field(default_factory=set)
+    """The lanes, and shared queues, that it has filled and that cannot be sent now."""
     inlets: dict[tuple[int, int], Inlet] = field(default_factory=dict)
     """Its links, by gate and sending worker."""
     queue: Queue = field(default_factory=Queue)
@@ -300,6 +300,9 @@ class Instance:
                 yield
             if isinstance(step, Stateful):
                 step.finished = True
+        for routers in self.routers.values():
+            for router in routers:
+                router.exchange.deal_all()
         # What cannot be sent is found out when it is, and goes to dead letters before their end.
         sending = [(lane, lane.takes) for lane in self._lanes() if lane.records]
         while any(lane.records and lane.takes == takes for lane, takes in sending):

@@ -160,7 +160,10 @@ cdef class Router:
         elif self.way == ONE:
             self._to(<Lane>self.lanes[0], records)
         elif self.way == SPREAD:
-            self._spread(records)
+            if self.exchange.dealing:
+                self._deal(records)
+            else:
+                self._spread(records)
         elif self.way == ALL:
             for lane in self.lanes:
                 self._to(<Lane>lane, records.copy())
@@ -181,6 +184,25 @@ cdef class Router:
         lane.put_one(record, self.stamp, self.serial)
         if lane.records >= lane.most_records:
             lane.block(self.full)
+        return 0
+
+    def dealt(self, Py_ssize_t index, int64_t records):
+        """So many of the records that have waited in the exchange go to that receiver."""
+        self.counts[index] += records
+
+    cdef int _deal(self, list records) except -1:
+        """Each share of a batch to who is chosen for it; or to whoever is free, when somebody is."""
+        cdef Py_ssize_t size = PyList_GET_SIZE(records), share, start = 0, end
+        cdef Exchange exchange = self.exchange
+        if exchange.queue is not None:
+            return exchange.enqueue(self, records, self.stamp, self.full)
+        share = exchange.share() or max(<Py_ssize_t>LEAST_SHARE, self._usual(size))
+        if size <= share:
+            return self._to(<Lane>exchange.lanes[exchange.choose(self.stamp.now_ns)], records)
+        while start < size:
+            end = min(start + share, size)
+            self._to(<Lane>exchange.lanes[exchange.choose(self.stamp.now_ns)], records[start:end])
+            start = end
         return 0
 
     cdef int _spread(self, list records) except -1:

@@ -59,6 +59,7 @@ from tailrace.spark.ship import ship as bring
 from tailrace.spark.slots import count_workers
 from tailrace.spark.survey import survey
 from tailrace.spark.wire import OPEN, Wire, wire_of
+from tailrace.tail.modes import Tail, changes, check_tail, with_tail
 from tailrace.transport.listener import Ports
 
 _RECENT = 100
@@ -335,6 +336,14 @@ class Job:
         if savepoint is not None and self._checkpoints is not None:
             self._checkpoints.copy_last(savepoint)
 
+    def set_tail(self, tail: Tail, streams: Collection[str] | None = None) -> None:
+        """Deal shuffled records in another way from now on: all of them, or of some streams.
+
+        For `tail` see `Topology.start`; streams are named as in `last_progress.streams`. Nothing
+        stops for that: workers hear of it within milliseconds.
+        """
+        self._coordinator.set_tail(changes(self._wiring.graph, tail, streams))
+
     def apply(self, what: Plan | Tables) -> Change:
         """Have what runs where, or which keys are whose, be another way, while the stream flows.
 
@@ -508,8 +517,10 @@ def start(
     guarantee: Guarantee = "exactly once",
     tables: Tables | Path | str | None = None,
     count_pairs: bool = False,
+    tail: Tail = "off",
 ) -> Job:
     """Start a graph on Spark; see `Topology.start`."""
+    check_tail(tail)
     if checkpoint is not None:
         check_guarantee(graph, guarantee)
     check_seconds("checkpoint_s", checkpoint_s)
@@ -545,6 +556,7 @@ def start(
         plan = plan_of(plan, graph, workers)
         graph = apply(plan, graph)
         placement, workers = plan.place_of, len(plan.places)
+    graph = with_tail(graph, tail)
     wiring = wire(graph)
     if placement is not None:
         workers = max(placement) + 1 if workers is None else workers

@@ -26,7 +26,8 @@ KIND_PIECE = 3
 KIND_LAST_PIECE = 4
 KIND_LAST_STATE = 5
 KIND_CREDIT = 15
-_CREDIT = struct.Struct("<IQI")
+_CREDIT = struct.Struct("<IQIII")
+_MOST = (1 << 32) - 1
 _PIECE_BYTES = 1 << 20
 
 _RANK_BITS = 16
@@ -102,7 +103,7 @@ class Peer:
         self._rank = rank
         self._mark = mark(rank, 0)
         self._unsent: deque[tuple[int, list[Buffer]]] = deque()
-        self._credits: dict[int, tuple[int, int]] = {}
+        self._credits: dict[int, tuple[int, int, int, int]] = {}
 
     def begin(self, attempt: int) -> None:
         """All that is sent from now on is of that attempt; what waits to be sent is dropped."""
@@ -141,12 +142,15 @@ class Peer:
         self._write_unsent()
         return True
 
-    def credit(self, gate: int, taken: int, window: int) -> None:
+    def credit(
+        self, gate: int, taken: int, window: int, service_ns: int = 0, others: int = 0
+    ) -> None:
         """Let that worker know, by the next flush, how many of a link's records were taken.
 
-        And by how many it may be ahead of that.
+        And by how many it may be ahead of that, how long a record takes there, and how many of
+        others wait.
         """
-        self._credits[gate] = taken, window
+        self._credits[gate] = taken, window, min(service_ns, _MOST), min(others, _MOST)
 
     def flush(self) -> None:
         """Send what waits as far as there is room.
@@ -265,12 +269,12 @@ class Arrivals:
         self,
         codec: JumboCodec,
         deliver: Callable[[int, list[Parcel], int, int], None],
-        credit: Callable[[int, int, int, int], None],
+        credit: Callable[[int, int, int, int, int, int], None],
         state: Callable[[int, bytes], None] = lambda sender, message: None,
     ) -> None:
-        """Calls `deliver(sender, parcels, sent_ns, size)`, `credit(sender, gate, taken, most)`.
+        """Calls `deliver(sender, parcels, sent_ns, size)`, and `credit` with the sender.
 
-        And `state(sender, message)`.
+        What follows is what was given to `Peer.credit`. And `state(sender, message)`.
         """
         self._state = state
         self._codec = codec
@@ -293,8 +297,8 @@ class Arrivals:
             self.dropped += 1
             return
         if kind == KIND_CREDIT:
-            for gate, taken, window in _CREDIT.iter_unpack(payload):
-                self._credit(sender, gate, taken, window)
+            for gate, *credit in _CREDIT.iter_unpack(payload):
+                self._credit(sender, gate, *credit)
             return
         whole: bytes | bytearray | memoryview = payload
         if kind not in (KIND_JUMBO, KIND_PIECE, KIND_LAST_PIECE, KIND_LAST_STATE):

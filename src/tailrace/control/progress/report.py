@@ -35,7 +35,7 @@ def progress_of(
         progress.queued[label] = progress.queued.get(label, 0) + queued
         room = sum(inlet.window for inlet in instance.inlets.values())
         progress.room[label] = progress.room.get(label, 0) + room
-        progress.throttled.update(lane.exchange.label for lane in instance.full)
+        progress.throttled.update(one.label for one in instance.full)
     for label, stats in core.counting.streams().items():
         progress.sent[label] = stats.sent
         progress.received[label] = stats.received

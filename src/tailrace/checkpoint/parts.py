@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tailrace.checkpoint.folder import Folder
-from tailrace.checkpoint.sections import EpochFile, Kind, Section, framed
+from tailrace.checkpoint.sections import EpochFile, Section, framed
 from tailrace.runtime.cuts import Part
 
 
@@ -18,9 +18,13 @@ def write_part(
         version = (versions or {}).get(piece.operator, 0)
         if piece.keyed:
             blocks = [buffer for block in piece.blocks for buffer in framed(block)]
-            kind: Kind = "full" if piece.full else "delta"
             file.add(
-                piece.operator, piece.index, kind, blocks, piece.entries, state_version=version
+                piece.operator,
+                piece.index,
+                piece.kind,
+                blocks,
+                piece.entries,
+                state_version=version,
             )
         if piece.shared is not None:
             shared = b"".join(framed(piece.shared))

@@ -66,7 +66,7 @@ _NAMES = {FEW: "100k", MANY: "1m"}
 _NO_REPEATS_AFTER_S = 60.0
 EPOCHS = 21
 """In a row, for the p99."""
-SHORTER = 4.0
+SHORTER = 6.0
 """Runs without checkpoints, before and after, are shorter by so much."""
 _SQUEEZED = 4
 """Checkpoints under back-pressure."""

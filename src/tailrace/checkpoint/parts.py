@@ -12,7 +12,12 @@ from tailrace.runtime.cuts import Part
 def write_part(
     folder: Folder, name: str, part: Part, versions: Mapping[str, int] | None = None
 ) -> tuple[Section, ...]:
-    """Write it, and say where what lies. `versions` has the state_version of operators."""
+    """Write it, and say where what lies. `versions` has the state_version of operators.
+
+    When this returns, what sinks have prepared is on the disk, too.
+    """
+    for sync in part.syncs:
+        sync()
     file = EpochFile(name)
     for piece in part.pieces:
         version = (versions or {}).get(piece.operator, 0)

@@ -62,6 +62,8 @@ class Part:
     """What sinks have prepared: operator, and pickled handle."""
     ended: bool
     """Whether all instances here had ended."""
+    syncs: list[Callable[[], None]] = field(default_factory=list)
+    """What sinks have to do before the epoch may count, beside the loop."""
 
 
 class Cuts:
@@ -176,6 +178,8 @@ class Cuts:
                 handle = call(name, "prepare", step.cut, self.epoch)
                 if handle is not None:
                     self._part.handles.append((name, pickle.dumps(handle, 5)))
+                if step.unsynced:
+                    self._part.syncs.append(partial(call, name, "sync", step.sync, step.unsynced))
                 shared = pickle.dumps(step.shared(), 5)
                 piece = Piece(name, instance.id.index, "delta", keyed=False, shared=shared)
                 self._part.pieces.append(piece)

@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from tailrace.checkpoint.copying import copy_epoch
 from tailrace.checkpoint.epochs import Write
 from tailrace.checkpoint.errors import CheckpointError, LeaseLostError
 from tailrace.checkpoint.folder import Folder
@@ -215,14 +216,6 @@ class Committer:
             done(copy_epoch(self._store.folder, self.manifest, folder))
         except Exception as error:
             done(error if isinstance(error, CheckpointError) else CheckpointError(repr(error)))
-
-
-def copy_epoch(folder: Folder, manifest: Manifest, target: Folder) -> Manifest:
-    """Have an epoch, with all that it needs, in another folder, too."""
-    for name in sorted(manifest.files):
-        target.write(name, folder.read(name))
-    Store(target).commit(manifest)
-    return manifest
 
 
 def operators_with_versions(graph: Graph) -> dict[str, int]:

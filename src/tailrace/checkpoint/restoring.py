@@ -16,9 +16,10 @@ from tailrace.checkpoint.manifest import Manifest
 from tailrace.checkpoint.reading import Migrate, read_dict, read_shared
 from tailrace.checkpoint.sections import Section
 from tailrace.graph.model import Graph, Rule
+from tailrace.runtime.chains import NO_CHAIN, Chain
 from tailrace.runtime.deployment import Deployment
 from tailrace.runtime.source import Split
-from tailrace.runtime.state import NO_CHAIN, Chain, GoingOn
+from tailrace.runtime.state import GoingOn
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def chain_of(sections: Iterable[Section]) -> Chain:
     chain = NO_CHAIN
     for section in sections:
         if section.kind != "shared":
-            chain = chain.longer(section.kind == "full", section.length)
+            chain = chain.longer(section.kind, section.length)
     return chain
 
 

@@ -160,7 +160,9 @@ class Coordinator:
         """Something outside of the workers went wrong."""
         self._ask(lambda: self.roster.fail(reason, traceback))
 
-    def relaunch(self, reason: str, traceback: str = "", launch: int | None = None) -> int | None:
+    def relaunch(
+        self, reason: str, traceback: str = "", launch: int | None = None, lost: bool = False
+    ) -> int | None:
         """Spark has ended the workers: the number of the launch to follow; None: it is over.
 
         If a further stage of that `launch` ended first, it is known which one follows.
@@ -169,7 +171,7 @@ class Coordinator:
 
         def decide() -> list[Order]:
             self.roster.now_s = time.monotonic()
-            orders = self.roster.relaunch(reason, traceback, launch)
+            orders = self.roster.relaunch(reason, traceback, launch, lost)
             if not self.roster.over:
                 following.append(self.roster.launch)
             return orders

@@ -463,15 +463,18 @@ class Roster:
         if self.epochs is not None:
             self.epochs.halt()
 
-    def relaunch(self, reason: str, traceback: str = "", launch: int | None = None) -> list[Order]:
+    def relaunch(
+        self, reason: str, traceback: str = "", launch: int | None = None, lost: bool = False
+    ) -> list[Order]:
         """Spark has ended the tasks. If it may, the job goes on with others: see `launch`.
 
-        That those of a launch of before have ended is no news.
+        That those of a launch of before have ended is no news. `lost`: Spark has lost a process,
+        so before the job has ever run another try may help.
         """
         if self.over or launch not in (None, self.launch):
             return []
         recovery = self.recovery
-        if not self.recover or not recovery.ran:
+        if not self.recover or not (recovery.may_launch or lost):
             return self.fail(reason, traceback)
         if not recovery.relaunched(self.now_s, reason):
             return self.fail(f"{reason}; {recovery.restarts.used_up}", traceback)

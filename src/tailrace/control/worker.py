@@ -50,6 +50,7 @@ from tailrace.control.protocol import (
     unpack,
 )
 from tailrace.control.reporting import Reporting
+from tailrace.control.slices import SHORT_NS, USUAL_NS, set_slice
 from tailrace.control.sockets import Sockets
 from tailrace.control.waiting import Policy, Waiting, policy_of
 from tailrace.runtime.core import Core
@@ -79,7 +80,7 @@ _FINDING_NS = (SILENCE_S + 5) * 1_000_000_000
 _BREATH_NS = 50_000
 """Who has nothing to do but to encode rests so long between two slices: the system lets who never
 sleeps run for milliseconds, and then others, who may be workers with something to do."""
-_SWITCH_S = 0.0005
+_SWITCH_S = 0.0001
 """How long the thread that writes checkpoints may keep the loop from going on."""
 _REDIAL_MS = SILENCE_S * 1000
 """Who takes another's place knows that the coordinator was there a moment ago."""
@@ -198,6 +199,7 @@ class Worker:
 
         To leave before the end fails the job.
         """
+        set_slice(SHORT_NS)
         try:
             with collected_rarely():
                 self._arrive()
@@ -214,6 +216,7 @@ class Worker:
         except BaseException as error:
             self._fail(error)
         finally:
+            set_slice(USUAL_NS)
             self._close()
 
     def work_on(self, job: WorkerJob) -> None:

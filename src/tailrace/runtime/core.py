@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 from tailrace.graph.model import DEAD_LETTERS, OnError, Operator, Record
 from tailrace.runtime.building import Site
+from tailrace.runtime.chains import Chain
 from tailrace.runtime.counting import Counting
 from tailrace.runtime.cuts import Cuts
 from tailrace.runtime.deployment import Deployment
@@ -32,7 +33,7 @@ from tailrace.runtime.moving import Moving, StateMessage
 from tailrace.runtime.pair_counting import SKETCH_BYTES, PairCounting
 from tailrace.runtime.reading import SourceStep
 from tailrace.runtime.sink import SinkStep
-from tailrace.runtime.state import Chain, GoingOn, Stateful
+from tailrace.runtime.state import GoingOn, Stateful
 from tailrace.runtime.step import Fail, OperatorFailed, Put, Step, call
 from tailrace.tail.modes import Tail
 from tailrace.transport import jumbo

@@ -17,10 +17,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from tailrace.runtime.alignment import Alignment, Group
+from tailrace.runtime.chains import NO_CHAIN, Chain, Kind, Sweep
 from tailrace.runtime.instance import Instance
 from tailrace.runtime.markers import Checkpoint
 from tailrace.runtime.sink import SinkStep
-from tailrace.runtime.state import NO_CHAIN, Chain, Stateful
+from tailrace.runtime.state import Stateful
 from tailrace.runtime.step import OperatorFailed, call
 
 if TYPE_CHECKING:
@@ -38,8 +39,8 @@ class Piece:
 
     operator: str
     index: int
-    full: bool
-    """Whether it has all keys, or only those that have changed since the cut before."""
+    kind: Kind
+    """Which keys it has."""
     keyed: bool = True
     """Whether it says anything about keys."""
     blocks: list[bytes] = field(default_factory=list)
@@ -48,6 +49,11 @@ class Piece:
     shared: bytes | None = None
     """Pickled."""
     finished: bool = False
+
+    def add(self, block: list[tuple[Hashable, Any]]) -> None:
+        """Encode some more entries."""
+        self.blocks.append(_encoded(self.operator, block))
+        self.entries += len(block)
 
 
 @dataclass
@@ -60,6 +66,8 @@ class Part:
     """What sinks have prepared: operator, and pickled handle."""
     ended: bool
     """Whether all instances here had ended."""
+    syncs: list[Callable[[], None]] = field(default_factory=list)
+    """What sinks have to do before the epoch may count, beside the loop."""
 
 
 class Cuts:
@@ -89,7 +97,8 @@ class Cuts:
         self.epoch = self.safe = epoch
         """The newest that has begun here, and the newest that is committed."""
         self._alignment: Alignment | None = None
-        self._encoding: deque[tuple[Piece, Iterator[tuple[Hashable, Any]]]] = deque()
+        self._sweeps: dict[tuple[str, int], Sweep] = {}
+        self._encoding: deque[tuple[Piece | Sweep, Iterator[Any]]] = deque()
         self._settling: deque[Iterator[None]] = deque()
         self._part: Part | None = None
         self._given = False
@@ -122,7 +131,10 @@ class Cuts:
         if not group:
             del self._groups[instance.id.operator]
         for name, step in instance.steps:
-            self._chains.pop((name, instance.id.index), None)
+            where = name, instance.id.index
+            for known in (self._chains, self._sweeps):
+                known.pop(where, None)
+            self._over.discard(where)
             if isinstance(step, SinkStep):
                 self._leaving.append((name, step))
 
@@ -191,8 +203,10 @@ class Cuts:
                 handle = call(name, "prepare", step.cut, self.epoch)
                 if handle is not None:
                     self._part.handles.append((name, pickle.dumps(handle, 5)))
+                if step.unsynced:
+                    self._part.syncs.append(partial(call, name, "sync", step.sync, step.unsynced))
                 shared = pickle.dumps(step.shared(), 5)
-                piece = Piece(name, instance.id.index, full=False, keyed=False, shared=shared)
+                piece = Piece(name, instance.id.index, "delta", keyed=False, shared=shared)
                 self._part.pieces.append(piece)
             elif isinstance(step, Stateful):
                 if where in self._over:
@@ -201,12 +215,30 @@ class Cuts:
                 full = step.finished or step.whole or chain.full_is_due
                 # Also the first: what was restored from elsewhere has not been touched.
                 entries = call(name, "snapshot", partial(step.cut, full=full))
-                piece = Piece(name, instance.id.index, full, shared=step.shared_at_cut)
+                kind: Kind = "full" if full else "delta"
+                piece = Piece(name, instance.id.index, kind, shared=step.shared_at_cut)
                 if step.finished:
                     self._over.add(where)
                     piece.finished, entries = True, iter(())
+                elif chain.is_swept and not full:
+                    self._sweep(where, step)
                 self._part.pieces.append(piece)
                 self._encoding.append((piece, entries))
+
+    def _sweep(self, where: tuple[str, int], step: Stateful) -> None:
+        """Add the next part of all keys to the epoch, before what has changed, or look for them."""
+        assert self._part is not None
+        sweep = self._sweeps.pop(where, None)
+        if sweep is not None:
+            kind, keys = sweep.part()
+            part = Piece(*where, kind)
+            self._part.pieces.append(part)
+            self._encoding.append((part, step.again(keys)))
+            if kind == "part":
+                self._sweeps[where] = sweep
+                return
+        self._sweeps[where] = sweep = Sweep()
+        self._encoding.append((sweep, step.keys_at_cut()))
 
     def encode(self, budget_ns: int, clock_ns: Callable[[], int]) -> bool:
         """Encode what was cut for about so long; whether there was anything to do."""
@@ -219,23 +251,29 @@ class Cuts:
                 self._settling.popleft()
             now_ns = clock_ns()
         while now_ns < until_ns and self._encoding:
-            piece, entries = self._encoding[0]
+            kept, entries = self._encoding[0]
             block = list(islice(entries, self._entries))
             if not block:
                 self._encoding.popleft()
-                size_bytes = sum(map(len, piece.blocks))
-                where = piece.operator, piece.index
-                if where in self._chains:  # else it has left meanwhile
-                    self._chains[where] = self._chains[where].longer(piece.full, size_bytes)
+                if isinstance(kept, Piece):
+                    self._is_encoded(kept)
                 continue
-            piece.blocks.append(_encoded(piece.operator, block))
-            piece.entries += len(block)
+            kept.add(block)
             began_ns, now_ns = now_ns, clock_ns()
             if now_ns - began_ns > 2 * _SLICE_NS:
                 self._entries = max(self._entries // 2, 1)
             elif now_ns - began_ns < _SLICE_NS and len(block) == self._entries:
                 self._entries = min(self._entries * 2, _MOST_ENTRIES)
         return True
+
+    def _is_encoded(self, piece: Piece) -> None:
+        where = piece.operator, piece.index
+        if where not in self._chains:
+            return  # it has left meanwhile
+        size_bytes = sum(map(len, piece.blocks))
+        self._chains[where] = self._chains[where].longer(piece.kind, size_bytes)
+        if piece.kind == "delta" and where in self._sweeps:
+            self._sweeps[where].changed = piece.entries
 
     def take(self) -> Part | None:
         """What this worker adds to the epoch, once, when all is cut and encoded."""

@@ -50,7 +50,7 @@ from tailrace.runtime.sink import Guarantee, with_job
 from tailrace.runtime.tabled import homes_of, routes_by, with_tables
 from tailrace.runtime.times import check_seconds
 from tailrace.spark.changes import Change
-from tailrace.spark.checkpoints import Checkpoints, new_folder, savepoint_at
+from tailrace.spark.checkpoints import Checkpoints, check_notes, new_folder, savepoint_at
 from tailrace.spark.cluster import Cluster, check_barrier, cluster_of
 from tailrace.spark.feed import Feed, dataframes
 from tailrace.spark.launch import Stages, check_sinks
@@ -582,6 +582,7 @@ def start(
         checkpoints = Checkpoints(graph, checkpoint, restore, drop_state, retain)
     elif restore is not None:
         kept = savepoint_at(restore)
+        check_notes(graph, None, restore)
         check_fits(kept[1], graph, drop=drop_state)
     try:
         job = Job(

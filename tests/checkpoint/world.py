@@ -178,6 +178,7 @@ class World:
         self.refusals = refusals
         self.store = Store(self.folder)
         self.manifest = self.store.latest() or Manifest.beginning("job", graph.name, 0)
+        self.begun_at = self.manifest.epoch
         self.epochs = Epochs(workers, every_s, committed=self.manifest.epoch)
         self.attempt = 0
         self.hears = [self.chance.choice([0.7, 0.7, 0.02]) for _ in range(workers)]
@@ -401,8 +402,16 @@ class World:
         if not anyway:
             self.epochs.abandon()
             return []
-        graph = self.changing.layout_of(write.epoch).of(self.graph).graph
-        manifest = next_manifest(self.manifest, write, graph, self.versions, attempt=self.attempt)
+        layout = self.changing.layout_of(write.epoch)
+        manifest = next_manifest(
+            self.manifest,
+            write,
+            layout.of(self.graph).graph,
+            self.versions,
+            attempt=self.attempt,
+            routes=layout.routed(self.graph),
+            rescaled=self.manifest.epoch > self.begun_at,
+        )
         try:
             self.store.commit(manifest)
         except CheckpointError:

@@ -29,6 +29,8 @@ class OperatorNote:
     finished: bool = False
     finished_in: tuple[int, ...] = ()
     """The instances whose input had ended, by index."""
+    routes: int = 0
+    """Which keys were whose, as `Routes.fingerprint` tells it."""
 
 
 @dataclass(frozen=True)
@@ -191,6 +193,7 @@ def to_json(manifest: Manifest) -> bytes:
                 "state_version": note.state_version,
                 "finished": note.finished,
                 "finished_in": note.finished_in,
+                "routes": note.routes,
             }
             for name, note in manifest.operators.items()
         },

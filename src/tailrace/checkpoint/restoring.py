@@ -1,7 +1,8 @@
 """From an epoch back to running steps: who goes on from what, whatever the numbers are now.
 
-Keyed state belongs to an operator and a key. Where an operator has as many instances as it had,
-each reads what its predecessor wrote; otherwise each reads all of it and keeps its own keys.
+Keyed state belongs to an operator and a key. Where an operator has as many instances as it had, and
+each the keys that it had, each reads what its predecessor wrote; otherwise each reads all of it and
+keeps its own keys.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ class Restoring:
         if note is None:
             return None
         parallelism = self.deployment.graph.operator(operator).parallelism
-        same = note.parallelism == parallelism
+        routes = self.deployment.layout.routed(self.deployment.graph).get(self._head(operator), 0)
+        same = note.parallelism == parallelism and note.routes == routes
         sections = self.manifest.of(operator, index if same else None)
         shared = read_shared(self.folder, sections)
         owns = None if same else self._owner_of(operator, index, parallelism)
@@ -62,6 +64,9 @@ class Restoring:
             handles=[pickle.loads(one) for one in handles[index::parallelism]],
             chain=chain_of(sections) if same and not self.elsewhere else NO_CHAIN,
         )
+
+    def _head(self, operator: str) -> str:
+        return self.deployment.wiring.home[operator].operators[0]
 
     def _owner_of(self, operator: str, index: int, parallelism: int) -> Callable[[Hashable], bool]:
         """Whether a key is this instance's now."""

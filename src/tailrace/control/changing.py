@@ -76,12 +76,18 @@ class Changing:
     """Counts the changes; one that failed, too."""
     done: int = 0
     """The number of the last change that is in force."""
+    thought: str = ""
+    """What policies have last decided about the job, and why."""
     _before: Layout | None = None  # the change's
     _cut_under: dict[int, Layout] = field(default_factory=dict)  # by epoch
     _known: dict[int, Progressing] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.kept = self.layout
+
+    def lately(self) -> list[Progressing]:
+        """The last changes, oldest first."""
+        return list(self._known.values())
 
     def known(self, number: int) -> Progressing | None:
         """What is known of a change, also when it is over."""

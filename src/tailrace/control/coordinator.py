@@ -378,10 +378,8 @@ class Coordinator:
             writes, self.roster.writes = self.roster.writes, []
         for write in writes:
             changing = self.roster.changing
-            parallelism = changing.layout_of(write.epoch).parallelism if changing else None
-            self._committer.write(
-                write, self.roster.attempt, self._on_written, self.fail, parallelism
-            )
+            layout = changing.layout_of(write.epoch) if changing else None
+            self._committer.write(write, self.roster.attempt, self._on_written, self.fail, layout)
 
     def _on_written(self, written: Written) -> None:
         """In the committer's thread."""

@@ -333,6 +333,8 @@ class Progress:
     received: dict[str, int] = field(default_factory=dict)
     transfer: dict[str, Histogram] = field(default_factory=dict)
     wait: dict[str, Histogram] = field(default_factory=dict)
+    keys: dict[str, int] = field(default_factory=dict)
+    """How many keys have state here, by operator."""
     queued: dict[str, int] = field(default_factory=dict)
     room: dict[str, int] = field(default_factory=dict)
     """How many records the queues may hold."""

@@ -177,7 +177,7 @@ class Roster:
                 if message.rank in self.progress:
                     self.earlier[message.rank] = self.progress[message.rank]
                 self.progress[message.rank] = message
-                if message.sampled_pairs:
+                if message.sampled_pairs and message.change == self._change_done:
                     self.pairs[message.rank] = message
                 self.reports += 1
                 # A thousand workers report: only an end is worth a look at all.
@@ -204,6 +204,8 @@ class Roster:
                 done = self.changing.switched(
                     message.rank, message.number, message.moved_keys, self.now_s, self.epochs
                 )
+                if done:
+                    self.pairs.clear()  # they count anew
                 # The sooner an epoch counts under the new deployment, the sooner it is for good.
                 return self.ask_epoch() if done and self.epochs is not None else []
             case Drained() if self.epochs is not None:
@@ -247,6 +249,10 @@ class Roster:
                     told = Committed(act.epoch, act.last)
                     orders += [(rank, told) for rank in meant]
         return orders
+
+    @property
+    def _change_done(self) -> int:
+        return 0 if self.changing is None else self.changing.done
 
     def change(self, layout: Layout) -> int:
         """Have another deployment, by places; the number of the change. Raises if not now."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 from array import array
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Literal
+from zlib import crc32
 
 from tailrace.routing.hashing import stable_hash
 
@@ -45,6 +46,16 @@ class Routes:
     def even(cls, parallelism: int) -> Routes:
         """The same number of slots for each, as far as that goes; no table."""
         return _even(parallelism)
+
+    @cached_property
+    def fingerprint(self) -> int:
+        """Another number for other owners; 0: each has as many slots, in turn, and no table."""
+        parallelism = max(self.owners) + 1
+        if not self.keys and self.owners == Routes.even(parallelism).owners:
+            return 0
+        keys = sorted(f"{key!r} {owner}" for key, owner in self.keys.items())
+        owners = ",".join(map(str, self.owners))
+        return crc32("\n".join([owners, *keys]).encode("utf-8", "surrogateescape")) or 1
 
     def spread(self, parallelism: int) -> Routes:
         """The same number of slots for each of so many, with as few as can be changing owners.

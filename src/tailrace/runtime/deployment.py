@@ -61,6 +61,13 @@ class Layout:
         workers = {one: seat(worker) for one, worker in self.workers.items()}
         return replace(self, workers=workers, gates=gates)
 
+    def routed(self, graph: Graph) -> dict[str, int]:
+        """By operator that is reached by key, the fingerprint of who owns which keys."""
+        return {
+            graph.streams[stream].target: routes.fingerprint
+            for stream, routes in self.routes.items()
+        }
+
     def of(self, graph: Graph) -> Deployment:
         """The deployment of a graph, whose own parallelism does not matter."""
         wiring = wire(with_parallelism(graph, self.parallelism))

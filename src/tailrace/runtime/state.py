@@ -149,6 +149,11 @@ class Stateful(Step):
         """Whether anything is kept for a key."""
         return key in self._open
 
+    @property
+    def held(self) -> int:
+        """About how many keys have state."""
+        return max(map(len, self.layers()), default=0)
+
     def layers(self) -> list[dict[Any, Any]]:
         """What has all keys with state among its own, when no cut is being settled."""
         return [self._open]

@@ -15,6 +15,7 @@ from typing import Any
 
 from pyspark import cloudpickle
 
+from tailrace.adapt.elastic import ElasticPolicy
 from tailrace.checkpoint.folder import folder_at
 from tailrace.checkpoint.restoring import check_fits
 from tailrace.control.budget import STANDARD, Budget
@@ -26,7 +27,7 @@ from tailrace.control.roster import FAILED
 from tailrace.control.seating import home
 from tailrace.control.waiting import policy_of
 from tailrace.graph.expand import Chain
-from tailrace.graph.model import Graph
+from tailrace.graph.model import Graph, Rule
 from tailrace.graph.wiring import InstanceId, Wiring, wire
 from tailrace.plan.model.loads import ExternalRate
 from tailrace.plan.model.machine import Machine, Place
@@ -38,17 +39,20 @@ from tailrace.plan.schedulers.spread import spread_out
 from tailrace.plan.show.placement import who_runs_where
 from tailrace.planner.planning import BLIND, Planned, machine_of, plan_of, planned
 from tailrace.planner.replanning import Replan, present_plan, replanned
+from tailrace.routing.homes import Home
 from tailrace.routing.pairs import PairCounts, merged
+from tailrace.routing.slots import Routes
 from tailrace.routing.tables import Tables
 from tailrace.runtime.arranging import placed, rescaled, spread_over
 from tailrace.runtime.core import DEFAULT_LIMITS, Limits
 from tailrace.runtime.deployment import Deployment, Layout, changed, deploy
 from tailrace.runtime.guarantees import bound, check_guarantee
 from tailrace.runtime.moves import check as check_moves
-from tailrace.runtime.moves import is_tied
+from tailrace.runtime.moves import is_source, is_tied
 from tailrace.runtime.sink import Guarantee, with_job
 from tailrace.runtime.tabled import homes_of, routes_by, with_tables
 from tailrace.runtime.times import check_seconds
+from tailrace.spark.adapting import Adapting, Adaptive, seconds_in
 from tailrace.spark.changes import Change
 from tailrace.spark.checkpoints import Checkpoints, check_notes, new_folder, savepoint_at
 from tailrace.spark.cluster import Cluster, check_barrier, cluster_of
@@ -113,6 +117,7 @@ class Job:
         self._stages: Stages | None = None  # and the cluster that they run on, once submitted
         self._cluster: Cluster | None = None
         self._scaling = threading.Lock()
+        self._adapting: Adapting | None = None
         wanted = tuple(place.node for place in plan.places) if plan else ()
         self._recent: deque[Summary] = deque(maxlen=_RECENT)
         self._coordinator = Coordinator(
@@ -238,15 +243,19 @@ class Job:
         from tailrace.control.partitioning import partition_aside
         from tailrace.routing.deciding import tables_for
 
+        homes, before = self._homes_and_routes()
+        return tables_for(self.key_pairs(), homes, before, alpha=alpha, solve=partition_aside)
+
+    def _homes_and_routes(self) -> tuple[dict[str, list[Home]], dict[str, Routes]]:
+        """Where instances that are reached by key run, and who owns keys, where that is told."""
         roster = self._coordinator.roster
         nodes = [home(hello, roster.node) for _, hello in sorted(roster.hellos.items())]
         deployment = self.deployment
-        homes = homes_of(deployment.wiring, self.placement, nodes)
-        before = {
+        routes = {
             deployment.graph.streams[number].target: routes
             for number, routes in deployment.routes.items()
         }
-        return tables_for(self.key_pairs(), homes, before, alpha=alpha, solve=partition_aside)
+        return homes_of(deployment.wiring, self.placement, nodes), routes
 
     def replan(
         self,
@@ -399,6 +408,14 @@ class Job:
         told = ", ".join(f"{one[0]}[{one[1]}] to worker {rank}" for one, rank in places.items())
         return self._change(changed(before, workers=moved), told)
 
+    def _can_rescale(self, chain: Chain) -> bool:
+        graph, checkpoints = self._graph, self._checkpoints is not None
+        rules = {stream.grouping.rule for stream in graph.into(chain.operators[0])}
+        return not rules & {Rule.PARTIAL_KEY, Rule.FORWARD, Rule.GLOBAL} and not any(
+            is_source(self._first, name) or is_tied(graph.operator(name), checkpoints=checkpoints)
+            for name in chain.operators
+        )
+
     def _change(self, after: Deployment, moves: str) -> Change:
         check_moves(self._layout.of(self._graph), after, checkpoints=self._checkpoints is not None)
         return Change(self._coordinator, self._coordinator.change(after.layout), moves)
@@ -469,6 +486,8 @@ class Job:
 
     def _end(self) -> None:
         """Called when no worker is left."""
+        if self._adapting is not None:
+            self._adapting.stop()
         if self._checkpoints is not None:
             self._checkpoints.close()
         self._over.set()
@@ -517,6 +536,9 @@ def start(
     guarantee: Guarantee = "exactly once",
     tables: Tables | Path | str | None = None,
     count_pairs: bool = False,
+    adapt: float | str | None = None,
+    elastic: tuple[int, int] | None = None,
+    locality: bool = False,
     tail: Tail = "off",
 ) -> Job:
     """Start a graph on Spark; see `Topology.start`."""
@@ -525,6 +547,11 @@ def start(
         check_guarantee(graph, guarantee)
     check_seconds("checkpoint_s", checkpoint_s)
     budget = Budget(restarts)
+    adaptive = Adaptive(
+        None if adapt is None else seconds_in(adapt), scheduler or "auto", elastic, locality
+    )
+    if elastic is not None:
+        ElasticPolicy(*elastic)  # refuses what cannot be
     policy_of(waiting)
     if node not in NODES:
         raise ValueError(f"node is {node!r}; it must be one of {NODES}")
@@ -570,11 +597,6 @@ def start(
     if max(placement) >= workers:
         raise ValueError(f"the placement names worker {max(placement)}; there are {workers}")
     if tables is not None:
-        if checkpoint is not None or restore is not None:
-            raise ValueError(
-                f"tables and {'checkpoint' if checkpoint is not None else 'restore'} were given;"
-                " state is restored by slots, and tables would look for it elsewhere"
-            )
         tables = tables if isinstance(tables, Tables) else Tables.load(tables)
         routes_by(tables, deploy(graph, placement))
     checkpoints = kept = None
@@ -623,7 +645,7 @@ def start(
         recover=checkpoints is not None,
         checkpoint=checkpoints.url if checkpoints is not None else "",
         generation=checkpoints.generation if checkpoints is not None else 0,
-        count_pairs=count_pairs,
+        count_pairs=count_pairs or locality,
     )
     try:
         job._submit(cluster, settings)
@@ -633,6 +655,8 @@ def start(
         raise
     for feed in job._feeds:
         feed.start()
+    if adaptive:
+        job._adapting = Adapting(job, adaptive)
     return job
 
 

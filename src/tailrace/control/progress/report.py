@@ -6,6 +6,7 @@ from tailrace.control.protocol import Progress
 from tailrace.runtime.core import Core
 from tailrace.runtime.guard import Counts
 from tailrace.runtime.histogram import Histogram
+from tailrace.runtime.state import Stateful
 
 
 def progress_of(
@@ -23,6 +24,9 @@ def progress_of(
     for instance in core.instances:
         for name, counts in instance.counts.items():
             progress.operators.setdefault(name, Counts()).add(counts)
+        for name, step in instance.steps:
+            if isinstance(step, Stateful) and (held := step.held):
+                progress.keys[name] = progress.keys.get(name, 0) + held
         if instance.source is not None:
             name = instance.chain.operators[0]
             progress.sources[name] = progress.operators[name].records_in

@@ -105,10 +105,6 @@ def test_a_job_goes_by_its_tables_and_counts_what_makes_others(spark: Any, rows:
     assert {again[name].parallelism for name in again} == {2}
 
 
-def test_tables_that_do_not_fit_are_refused_before_anything_starts(
-    spark: Any, tmp_path: Path
-) -> None:
+def test_tables_that_do_not_fit_are_refused_before_anything_starts(spark: Any) -> None:
     with pytest.raises(ValueError, match="'region' is for 3 instances; there are 2"):
         two_steps().start(spark, tables=tr.Tables({"region": Table(3)}))
-    with pytest.raises(ValueError, match="tables and checkpoint were given"):
-        two_steps().start(spark, tables=tr.Tables({}), checkpoint=tmp_path)

@@ -36,8 +36,14 @@ class Departure:
     """What they have last told, by rank."""
 
     def may_begin(self, roster: Roster) -> bool:
-        """Whether the job runs, and no epoch is in progress, which has a part of theirs."""
+        """Whether the job runs, and no epoch is in progress, which has a part of theirs.
+
+        Nor may the last one that counts: who goes back to it needs them.
+        """
         resting = roster.epochs is None or roster.epochs.resting
+        changing = roster.changing
+        if changing is not None and changing.kept.places > self.workers:
+            return False
         return resting and roster.phase == "running"
 
     def begin(self, roster: Roster, round_: int) -> list[Order]:

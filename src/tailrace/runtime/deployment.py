@@ -48,6 +48,11 @@ class Layout:
     next_gate: int
     routes: Mapping[int, Routes]
 
+    @property
+    def places(self) -> int:
+        """How many workers there must be."""
+        return max(self.workers.values(), default=NOWHERE) + 1
+
     def seated(self, seats: Sequence[int]) -> Layout:
         """With `seats[worker]` in the place of each worker."""
 

@@ -69,6 +69,8 @@ class Moving:
                 if worker == core.rank:
                     self._new[instance] = site.make(instance, after, self._base)
             for one in core.instances:
+                if core.cuts is None:  # the marker may come before the coordinator's word
+                    one.on_marker = self._heard
                 for inlet in one.inlets.values():
                     inlet.reopens = self._somebody_joins(inlet.stream, inlet.peer)
                 if after.workers.get(one.id) == core.rank:
@@ -128,7 +130,6 @@ class Moving:
         groups: dict[str, Group] = {}
         for instance in self._core.instances:
             groups.setdefault(instance.id.operator, []).append(instance)
-            instance.on_marker = self._heard
         self._alignment = self.aligned(groups.values(), Change(self.number))
         self._alignment.look()
 

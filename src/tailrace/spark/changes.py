@@ -69,7 +69,11 @@ class Change:
         until_s = None if timeout_s is None else time.monotonic() + timeout_s
         while (status := self.status) not in (DONE, FAILED, UNDONE):
             if self._coordinator.roster.over:
-                raise ChangeError(f"the job has ended while change {self.number} was {status}")
+                why = self._coordinator.roster.reason
+                raise ChangeError(
+                    f"the job has ended while change {self.number} was {status}"
+                    f"{': ' * bool(why)}{why}"
+                )
             if until_s is not None and time.monotonic() >= until_s:
                 return False
             time.sleep(_LOOK_S)

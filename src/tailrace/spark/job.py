@@ -53,7 +53,7 @@ from tailrace.runtime.sink import Guarantee, with_job
 from tailrace.runtime.tabled import homes_of, routes_by, with_tables
 from tailrace.runtime.times import check_seconds
 from tailrace.spark.adapting import Adapting, Adaptive, seconds_in
-from tailrace.spark.changes import Change
+from tailrace.spark.changes import Change, ChangeError
 from tailrace.spark.checkpoints import Checkpoints, check_notes, new_folder, savepoint_at
 from tailrace.spark.cluster import Cluster, check_barrier, cluster_of
 from tailrace.spark.feed import Feed, dataframes
@@ -451,17 +451,29 @@ class Job:
                 self._spread(workers, timeout_s)
 
     def _spread(self, workers: int, timeout_s: float) -> None:
-        """Have instances in these workers only, about as many in each."""
-        before = self._layout.of(self._graph)
-        tied = [
-            one.name
-            for one in before.graph.operators
-            if is_tied(one, checkpoints=self._checkpoints is not None)
-        ]
-        after = spread_over(before, workers, tied)
-        if after.workers == before.workers:
-            return
-        if not self._change(after, f"instances over {workers} workers").await_done(timeout_s):
+        """Have instances in these workers only, about as many in each.
+
+        If a worker is lost meanwhile, again, as long as there is time.
+        """
+        until_s = time.monotonic() + timeout_s
+        while True:
+            before = self._layout.of(self._graph)
+            tied = [
+                one.name
+                for one in before.graph.operators
+                if is_tied(one, checkpoints=self._checkpoints is not None)
+            ]
+            after = spread_over(before, workers, tied)
+            if after.workers == before.workers:
+                return
+            try:
+                change = self._change(after, f"instances over {workers} workers")
+                if change.await_done(until_s - time.monotonic()):
+                    return
+            except ChangeError:
+                if self._coordinator.roster.over or time.monotonic() >= until_s:
+                    raise
+                continue
             raise TimeoutError(f"instances have not moved within {timeout_s:g} s; they still may")
 
     def _submit(self, cluster: Cluster, settings: Settings) -> None:

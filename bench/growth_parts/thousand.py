@@ -50,8 +50,11 @@ class _Nowhere:
     def send(self, peer: int, parcels: list[tuple[int, list[Any]]]) -> int:
         return 100 * len(parcels)
 
-    def credit(self, peer: int, gate: int, taken: int, window: int) -> None:
+    def credit(self, peer: int, *credit: int) -> None:
         pass
+
+    def state(self, peer: int, message: Any) -> bool:
+        return True
 
     def check(self, record: Any) -> None:
         pass

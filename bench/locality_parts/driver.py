@@ -88,7 +88,7 @@ class Driver:
             made = job.key_tables()
             found: dict[str, Any] = {"live": live, "before_per_s": before, "keys": len(made)}
             if live:
-                change = job.apply(made)  # type: ignore[attr-defined]
+                change = job.apply(made)
                 change.await_done(_PATIENCE_S)
                 if change.status != "done":
                     raise RuntimeError(f"the change is {change.status}: {change.error}")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tailrace.routing.tables import Tables
     from tailrace.runtime.core import Limits
     from tailrace.runtime.sink import Guarantee
+    from tailrace.tail.modes import Tail
 
 
 class StartOptions(TypedDict, total=False):
@@ -48,6 +49,10 @@ class StartOptions(TypedDict, total=False):
     guarantee: Guarantee
     tables: Tables | Path | str | None
     count_pairs: bool
+    adapt: float | str | None
+    elastic: tuple[int, int] | None
+    locality: bool
+    tail: Tail
 
 
 class TransformOptions(TypedDict, total=False):

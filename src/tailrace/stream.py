@@ -20,6 +20,7 @@ from tailrace.runtime.process import Operator, Process
 from tailrace.runtime.sink import Sink, SinkLogic
 from tailrace.runtime.times import check_seconds
 from tailrace.spark.shippable import check_ships
+from tailrace.tail.modes import Tail, check_tail
 
 if TYPE_CHECKING:
     from tailrace.keyed import KeyedStream
@@ -277,13 +278,20 @@ class Stream:
 
     # ---- groupings ----
 
-    def shuffle(self) -> Stream:
-        """Records spread evenly over the next operator's instances."""
-        return self._grouped(Rule.SHUFFLE)
+    def shuffle(self, *, tail: Tail | None = None) -> Stream:
+        """Records spread evenly over the next operator's instances.
 
-    def local_or_shuffle(self) -> Stream:
-        """Spread over the instances in the same worker, or over all if there is none."""
-        return self._grouped(Rule.LOCAL_OR_SHUFFLE)
+        `tail` says how, for short tails of latency: "off" in turn, "balance" to where each will be
+        done soonest, "shared" to whoever is free first. By default as `start(tail=...)` says.
+        """
+        return self._grouped(Rule.SHUFFLE, tail=tail)
+
+    def local_or_shuffle(self, *, tail: Tail | None = None) -> Stream:
+        """Spread over the instances in the same worker, or over all if there is none.
+
+        With a `tail` other than "off", see `shuffle`, others help when those are overloaded.
+        """
+        return self._grouped(Rule.LOCAL_OR_SHUFFLE, tail=tail)
 
     def broadcast(self) -> Stream:
         """Every record to every instance."""
@@ -322,11 +330,12 @@ class Stream:
 
     # ---- how ----
 
-    def _regrouped(self, rule: Rule, function: Any = None) -> list[End]:
-        return [end._replace(grouping=Grouping(rule, function)) for end in self._ends]
+    def _regrouped(self, rule: Rule, function: Any = None, tail: str | None = None) -> list[End]:
+        grouping = Grouping(rule, function, tail if tail is None else check_tail(tail))
+        return [end._replace(grouping=grouping) for end in self._ends]
 
-    def _grouped(self, rule: Rule, function: Any = None) -> Stream:
-        return Stream(self._draft, self._regrouped(rule, function), self._time)
+    def _grouped(self, rule: Rule, function: Any = None, tail: str | None = None) -> Stream:
+        return Stream(self._draft, self._regrouped(rule, function, tail), self._time)
 
     def _one_end(self, method: str) -> End:
         if len(self._ends) > 1:

@@ -21,6 +21,7 @@ from tailrace.graph.model import Record
 from tailrace.graph.wiring import wire
 from tailrace.runtime.core import DEFAULT_LIMITS, Core, Item, Limits
 from tailrace.runtime.deployment import deploy
+from tailrace.runtime.moving import StateMessage
 from tailrace.runtime.sink import with_job
 from tailrace.runtime.step import OperatorFailed
 from tailrace.runtime.strict import strict as watch
@@ -80,7 +81,7 @@ class _Post:
 
     rank: int
     channels: dict[tuple[int, int], _Channel]
-    credits: list[tuple[int, int, int, int]]
+    credits: list[tuple[int, ...]]
     clock: VirtualClock
     channel_messages: int
 
@@ -92,8 +93,11 @@ class _Post:
         channel.append((self.rank, parcels, self.clock(), size_bytes))
         return size_bytes
 
-    def credit(self, peer: int, gate: int, taken: int, window: int) -> None:
-        self.credits.append((peer, gate, taken, window))
+    def credit(self, peer: int, *credit: int) -> None:
+        self.credits.append((peer, *credit))
+
+    def state(self, peer: int, message: StateMessage) -> bool:
+        raise NotImplementedError("nothing moves here")
 
     def check(self, record: Record) -> None:
         pass
@@ -130,7 +134,7 @@ def run(
     graph = watch(named) if strict else named
     deployment = deploy(graph, [i % workers for i in range(wire(graph).instances)])
     channels: dict[tuple[int, int], _Channel] = {}
-    credits: list[tuple[int, int, int, int]] = []
+    credits: list[tuple[int, ...]] = []
 
     def make(rank: int) -> Core:
         post = _Post(rank, channels, credits, clock, channel_messages)
@@ -142,8 +146,8 @@ def run(
         moved = bool(credits)
         chance.shuffle(credits)
         while credits:
-            peer, gate, taken, window = credits.pop()
-            cores[peer].credit(gate, taken, window)
+            peer, *credit = credits.pop()
+            cores[peer].credit(*credit)
         for (_, peer), channel in channels.items():
             for _ in range(chance.randint(0, len(channel))):
                 cores[peer].deliver(*channel.pop(0))

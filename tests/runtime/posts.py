@@ -15,17 +15,25 @@ class Kept:
     def __init__(self, size_of: Callable[[list[Item]], int] = lambda items: 1) -> None:
         self.room = True
         self.messages: list[list[tuple[int, list[Item]]]] = []
-        self.credits: list[tuple[int, int, int, int]] = []
+        self.credits: list[tuple[int, ...]] = []
+        self.states: list[tuple[int, Any]] = []
+        self.peers: dict[int, int] = {}
+        """The worker that each gate was last sent to."""
         self._size_of = size_of
 
     def send(self, peer: int, parcels: list[tuple[int, list[Item]]]) -> int:
         if not self.room:
             return 0
         self.messages.append([(gate, list(items)) for gate, items in parcels])
+        self.peers.update((gate, peer) for gate, _ in parcels)
         return sum(self._size_of(items) for _, items in parcels)
 
-    def credit(self, peer: int, gate: int, taken: int, window: int) -> None:
-        self.credits.append((peer, gate, taken, window))
+    def credit(self, peer: int, *credit: int) -> None:
+        self.credits.append((peer, *credit))
+
+    def state(self, peer: int, message: Any) -> bool:
+        self.states.append((peer, message))
+        return True
 
     def check(self, record: Any) -> None:
         pass

@@ -36,6 +36,10 @@ GROUPINGS: dict[str, Callable[[tr.Stream], tr.Stream]] = {
     "forward": lambda stream: stream,
     "shuffle": lambda stream: stream.shuffle(),
     "local or shuffle": lambda stream: stream.local_or_shuffle(),
+    "balanced": lambda stream: stream.shuffle(tail="balance"),
+    "shared": lambda stream: stream.shuffle(tail="shared"),
+    "local or shared": lambda stream: stream.local_or_shuffle(tail="shared"),
+    "local or balanced": lambda stream: stream.local_or_shuffle(tail="balance"),
     "key": lambda stream: stream.key_by(),
     "partial key": lambda stream: stream.partial_key_by(),
     "broadcast": lambda stream: stream.broadcast(),
@@ -284,8 +288,8 @@ class _Direct:
         self.messages.append((parcels, size))
         return max(size, 1)
 
-    def credit(self, peer: int, gate: int, taken: int, window: int) -> None:
-        self._cores[peer].credit(gate, taken, window)
+    def credit(self, peer: int, *credit: int) -> None:
+        self._cores[peer].credit(*credit)
 
     def check(self, record: Any) -> None:
         pass

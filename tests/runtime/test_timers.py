@@ -6,6 +6,7 @@ import pytest
 
 import tailrace as tr
 from tailrace.runtime.core import Limits
+from tailrace.runtime.exchange import Lane
 from tailrace.runtime.step import OperatorFailed
 from tailrace.runtime.timers import KeyTimers
 from tailrace.testing import VirtualClock, collect, run
@@ -141,6 +142,7 @@ def test_timers_wait_while_their_receivers_are_full() -> None:
         clock.now_ns = second * SECOND_NS
         core.round()
     (lane,) = core.instances[0].full
+    assert isinstance(lane, Lane)
     assert lane.records == 3
     assert core.next_due_ns() is None, "a congested instance is no reason to look again"
     core.close()

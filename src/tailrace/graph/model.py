@@ -40,6 +40,8 @@ class Grouping:
 
     rule: Rule
     function: Callable[..., Any] | None = None
+    tail: str | None = None
+    """How records of a shuffled stream are dealt, `tailrace.tail.modes`; None: as the job says."""
 
 
 class OnError(Enum):

@@ -75,7 +75,8 @@ def apply(plan: Plan, graph: Graph) -> Graph:
         equal = plan.parallelism[stream.source] == plan.parallelism[stream.target]
         alone = len(graph.into(stream.target)) == 1
         stays = stream.grouping.rule is Rule.FORWARD and equal and not alone
-        return Grouping(Rule.FORWARD if fused or stays else Rule.SHUFFLE)
+        rule = Rule.FORWARD if fused or stays else Rule.SHUFFLE
+        return Grouping(rule, tail=stream.grouping.tail)
 
     return replace(
         graph,

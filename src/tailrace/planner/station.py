@@ -26,6 +26,7 @@ from tailrace.runtime.core import Core, Item, Limits
 from tailrace.runtime.deployment import Gate, deploy
 from tailrace.runtime.exchange import Exchange, Lane, Stamp
 from tailrace.runtime.markers import Marker, Watermark
+from tailrace.runtime.moving import StateMessage
 from tailrace.runtime.reading import SourceLogic
 from tailrace.runtime.router import Router
 from tailrace.runtime.sink import Sink, SinkLogic
@@ -257,8 +258,12 @@ class Station:
                     batch.markers.append(item)
         return 1
 
-    def credit(self, peer: int, gate: int, taken: int, window: int) -> None:
+    def credit(self, peer: int, *credit: int) -> None:
         """Nobody waits for it."""
+
+    def state(self, peer: int, message: StateMessage) -> bool:
+        """Nothing moves here."""
+        raise NotImplementedError
 
     def check(self, record: Record) -> None:
         """Everything can be kept."""
@@ -328,7 +333,7 @@ def _router(stream: Stream) -> Router | None:
     """What deals a stream to two receivers, if it is dealt by what records are."""
     if stream.grouping.rule not in DEALT:
         return None
-    full: set[Lane] = set()
+    full: set[Lane | Exchange] = set()
     exchange = Exchange(0, stream.label, Limits(gathered_records=sys.maxsize), [])
     exchange.lay(
         Gate(index, 0, InstanceId(stream.target, index), 0) for index in range(PROFILED_RECEIVERS)

@@ -20,7 +20,7 @@ cdef class Lane:
     cdef readonly int peer, index
     cdef readonly Exchange exchange
     cdef public list items
-    cdef readonly int64_t records, sent, messages, bytes_sent, credit_used, bytes_used
+    cdef readonly int64_t records, sent, base, messages, bytes_sent, credit_used, bytes_used
     cdef readonly int64_t most_records, takes, window
     cdef readonly bint touched
     cdef list tail
@@ -29,11 +29,16 @@ cdef class Lane:
     cdef bint told_idle
     cdef object sizes
     cdef list blocked
+    # What is known of the receiver, for who deals by that; times are kept only while somebody does.
+    cdef readonly bint here, near
+    cdef readonly int64_t service_ns, others, way_ns, heard_ns, under_way_ns
+    cdef int64_t measured_ns, probe_ns, probe_sent, probe_records, probes
 
     cdef int open_tail(self, Stamp stamp, int64_t serial) except -1
     cdef int put_one(self, record, Stamp stamp, int64_t serial) except -1
     cdef int put_list(self, list records, Stamp stamp) except -1
     cdef int block(self, set full) except -1
+    cdef int measure(self, int64_t now_ns) except -1
 
 
 cdef class Exchange:
@@ -51,7 +56,22 @@ cdef class Exchange:
     cdef object end
     cdef readonly int64_t room
     cdef int64_t window_records, first_window, window_bytes, gathered_records
+    cdef readonly bint dealing  # not everybody in turn
+    cdef readonly str mode
+    cdef readonly int64_t queued  # records in the queue that all receivers share
+    cdef object queue, late, policy, clock_ns, is_near
+    cdef int rank
+    cdef bint stays
+    cdef list waiters
+    cdef int64_t dealt_ns
+    cdef Stamp dealt
 
     cdef int narrow(self) except -1
     cdef int sync(self, Lane lane) except -1
     cdef int touch(self, Lane lane) except -1
+    cdef int64_t share(self) except -1
+    cdef int choose(self, int64_t now_ns) except -1
+    cdef int enqueue(self, sender, list records, Stamp stamp, set full) except -1
+    cdef int64_t most_queued(self) except -1
+    cdef int deal(self, int64_t now_ns) except -1
+    cdef int hand(self, Lane lane, int64_t most, int64_t now_ns) except -1

@@ -11,6 +11,10 @@ exchange, and everything in between is bounded.
 
 Only the sender needs exact sizes: it knows the size of what it sent, and forgets it when the records
 are taken. The receiver just has to report often enough, by records and by bytes.
+
+Shuffled records may be dealt in other ways than in turn (`tailrace.tail.modes`). A *shared* stream
+keeps them in one queue until a receiver is about to run dry. Markers stay behind what was queued
+before them: watermarks wait until it has been dealt, and before a cut and the end all of it is.
 """
 
 from collections import deque
@@ -19,11 +23,15 @@ from cpython.list cimport PyList_GET_SIZE
 from libc.stdint cimport int64_t
 
 from tailrace.runtime.markers import BEGINNING, IDLE, End, Watermark, add_marker, unknown
+from tailrace.tail.late import Late
+from tailrace.tail.modes import OFF, SHARED, check_tail, policy_of
 
 cdef enum:
     FEW_LANES = 8
     FIRST_RECORDS = 64
     ANNOUNCE_NS = 1000000  # how often many receivers without records hear of time
+    SHARE_NS = 250000  # of work: so much of a batch stays together where a receiver is chosen
+    SAMPLES = 32  # by which it is known how long the way is
 
 cdef int64_t _IDLE = IDLE
 cdef int64_t PLENTY = 1 << 40
@@ -40,7 +48,9 @@ cdef class Stamp:
 cdef class Lane:
     """What is gathered for one receiver until the worker's round ends, and its credit."""
 
-    def __init__(self, gate, int peer, int index, Exchange exchange not None):
+    def __init__(self, gate, int peer, int index, Exchange exchange not None, int64_t base=0):
+        """Counts from `base` on: what is told of a link of before, by the same gate, is less."""
+        self.sent = self.base = base
         self.gate = gate
         self.peer = peer
         self.index = index
@@ -53,6 +63,36 @@ cdef class Lane:
         self.blocked = []  # the sets of those who wait until this is sent
         self.serial = -1
         self.told_ns = _BEGINNING
+        self.here = peer == exchange.rank
+        self.near = self.here or exchange.is_near(peer)
+
+    @property
+    def label(self):
+        """Of the stream."""
+        return self.exchange.label
+
+    @property
+    def waiting(self):
+        """Records that are gathered for the receiver, on the way, or not yet taken there."""
+        return self.records + self.credit_used
+
+    @property
+    def taken(self):
+        """Records that the receiver has taken, ever."""
+        return self.sent - self.credit_used
+
+    @property
+    def fill(self):
+        """How much of its window is in use; 1: all, or nothing more may be gathered for it."""
+        if not self.open or self.records >= self.most_records:
+            return 1.0
+        return self.credit_used / <double>self.window
+
+    cdef int measure(self, int64_t now_ns) except -1:
+        """What is under way is about to change."""
+        self.under_way_ns += self.credit_used * (now_ns - self.measured_ns)
+        self.measured_ns = now_ns
+        return 0
 
     cdef int open_tail(self, Stamp stamp, int64_t serial) except -1:
         """Have records of this stamp added to a run of about the same time, or begin another.
@@ -154,6 +194,8 @@ cdef class Lane:
         self.items = kept
         self.records = sum([len(item[2]) for item in kept if type(item) is tuple])
         self.seal()
+        if self.exchange.queued:
+            self.exchange.deal(self.exchange.clock_ns())
 
     def untouch(self):
         """A flush looks at it now."""
@@ -169,10 +211,16 @@ cdef class Lane:
 
     def take(self, int64_t size_bytes=0):
         """All that was gathered, when it has been sent; to another worker, in that many bytes."""
-        cdef int64_t charged, window_bytes = self.exchange.window_bytes
+        cdef int64_t charged, now_ns, window_bytes = self.exchange.window_bytes
         items = self.items
         self.items = []
         self.takes += 1
+        if self.exchange.dealing:
+            now_ns = self.exchange.clock_ns()
+            self.measure(now_ns)
+            if not self.credit_used and self.records:
+                self.probe_ns, self.probe_records = now_ns, self.records
+                self.probe_sent = self.sent + self.records
         if self.records:
             self.messages += 1
         self.sent += self.records
@@ -199,26 +247,53 @@ cdef class Lane:
             self.blocked.clear()
         return items
 
-    def credit(self, int64_t taken, int64_t window):
+    def credit(self, int64_t taken, int64_t window, int64_t service_ns=0, int64_t others=0):
         """The receiver has taken that many since the start; an older report changes nothing.
 
-        From now on it wants to be sent no more than `window` beyond that.
+        From now on it wants to be sent no more than `window` beyond that. It takes `service_ns` for
+        a record, and has so many queued of other senders.
         """
+        cdef int64_t now_ns = 0, way_ns
         if window != self.window:
             self.window = window
             self.exchange.narrow()
+        if self.exchange.dealing:
+            now_ns = self.exchange.clock_ns()
+            self.measure(now_ns)
+            self.heard_ns = now_ns
+            self.service_ns = service_ns
+            self.others = others
+            if self.probe_sent and taken >= self.probe_sent:
+                way_ns = now_ns - self.probe_ns - service_ns * self.probe_records
+                self.probes = min(self.probes + 1, SAMPLES)
+                self.way_ns += (way_ns - self.way_ns) // self.probes
+                self.probe_sent = 0
         self.credit_used = min(self.credit_used, self.sent - taken)
         sizes = self.sizes
         while sizes and sizes[0][0] <= taken:
             self.bytes_used -= sizes.popleft()[1]
         if self.items and not self.touched:
             self.exchange.touch(self)
+        if self.exchange.queued:
+            self.exchange.deal(now_ns)
 
 
 cdef class Exchange:
     """See above. Its senders are routers, one for each sending instance of this worker."""
 
-    def __init__(self, int stream, str label not None, limits, list touched not None):
+    def __init__(self, int stream, str label not None, limits, list touched not None, *,
+                 int rank=-1, is_near=lambda peer: True, clock_ns=int, bint stays=False):
+        """Of worker `rank`, by whose clock it goes if it measures anything.
+
+        `is_near` says which others are of the same node. `stays`: what is here goes before others.
+        """
+        self.rank = rank
+        self.is_near = is_near
+        self.clock_ns = clock_ns
+        self.stays = stays
+        self.mode = OFF
+        self.waiters = []
+        self.dealt = Stamp()
         self.stream = stream
         self.label = label
         self.window_records = limits.window_records
@@ -231,20 +306,22 @@ cdef class Exchange:
         self.targets = {}  # what routers have found out about keys
         self.watermark = _BEGINNING
 
-    def lay(self, gates):
+    def lay(self, gates, int64_t base=0):
         """Have lanes to these gates, in this order; those that were there stay as they are.
 
-        A receiver that is new hears of the end if that has come before it.
+        A receiver that is new hears what time it is, and of the end if that has come before it.
+        Returns the lanes that were there and are no more; what they hold has to be sent yet.
         """
         cdef Lane lane
         known = {lane.gate: lane for lane in self.lanes}
         self.lanes = []
         for index, gate in enumerate(gates):
-            lane = known.get(gate.number)
+            lane = known.pop(gate.number, None)
             if lane is None:
-                lane = Lane(gate.number, gate.worker, index, self)
-                if self.end is not None:
+                lane = Lane(gate.number, gate.worker, index, self, base)
+                if base or self.end is not None:
                     self.sync(lane)
+                if self.end is not None:
                     lane.mark(self.end)
             lane.index = index
             self.lanes.append(lane)
@@ -252,6 +329,105 @@ cdef class Exchange:
         self.targets.clear()
         for sender in self.senders:
             sender.relaid()
+        if self.queued:
+            self.deal(self.clock_ns())
+        return list(known.values())
+
+    # ---- other ways to deal than in turn ----
+
+    def deal_by(self, mode):
+        """Deal shuffled records in another way from now on."""
+        cdef Lane lane
+        if mode == self.mode:
+            return
+        self.deal_all()
+        self.mode = check_tail(mode)
+        self.dealing = mode != OFF
+        self.policy = policy_of(mode, self.stream << 16 | (self.rank & 0xFFFF), stays=self.stays)
+        self.late = Late() if mode == SHARED else None
+        self.queue = deque() if mode == SHARED else None
+        now_ns = self.clock_ns()
+        for lane in self.lanes:
+            lane.measured_ns = lane.heard_ns = now_ns
+            lane.probe_sent = 0
+
+    cdef int64_t share(self) except -1:
+        """How many records of a batch stay together; 0: nobody knows yet."""
+        cdef Lane lane
+        cdef int64_t fastest_ns = 0
+        for lane in self.lanes:
+            if lane.service_ns and (not fastest_ns or lane.service_ns < fastest_ns):
+                fastest_ns = lane.service_ns
+        return max(SHARE_NS // fastest_ns, 1) if fastest_ns else 0
+
+    cdef int choose(self, int64_t now_ns) except -1:
+        """The place of the lane for the next share."""
+        return self.policy.choose(self.lanes, now_ns)
+
+    cdef int enqueue(self, sender, list records, Stamp stamp, set full) except -1:
+        """Have records wait until somebody is free; and the sender, if they are many."""
+        self.queue.append([sender, stamp.emitted_ns, stamp.origin, records, 0])
+        self.queued += PyList_GET_SIZE(records)
+        self.deal(stamp.now_ns)
+        if self.queued >= self.most_queued() and self not in full:
+            full.add(self)
+            self.waiters.append(full)
+        return 0
+
+    cdef int64_t most_queued(self) except -1:
+        """With so many records in the queue, senders wait: as many as lanes would gather."""
+        cdef Lane lane
+        cdef int64_t most = 0
+        for lane in self.lanes:
+            most += lane.most_records
+        return max(most, 1)
+
+    cdef int deal(self, int64_t now_ns) except -1:
+        """Hand what is queued to those that are about to run dry."""
+        while self.queue:
+            if type(self.queue[0]) is Watermark:
+                self._move(self.queue.popleft())
+                continue
+            found = self.late.next(self.lanes, self.queued, now_ns)
+            if found is None:
+                return 0
+            self.hand(<Lane>self.lanes[found[0]], found[1], now_ns)
+        return 0
+
+    def deal_all(self):
+        """Hand out all that is queued, to whoever will be done with it soonest."""
+        cdef int64_t now_ns
+        if not self.queue:
+            return
+        now_ns = self.clock_ns()
+        while self.queue:
+            if type(self.queue[0]) is Watermark:
+                self._move(self.queue.popleft())
+            else:
+                self.hand(<Lane>self.lanes[self.choose(now_ns)], max(self.share(), 1), now_ns)
+
+    cdef int hand(self, Lane lane, int64_t most, int64_t now_ns) except -1:
+        """Gather for a lane what was queued first, up to so many records."""
+        cdef list entry = self.queue[0], records = entry[3]
+        cdef Py_ssize_t at = entry[4], size = PyList_GET_SIZE(records), end = min(at + most, size)
+        if end == size:
+            self.queue.popleft()
+        else:
+            entry[4] = end
+        if at or end < size:
+            records = records[at:end]
+        self.queued -= end - at
+        self.dealt.emitted_ns, self.dealt.origin, self.dealt.now_ns = entry[1], entry[2], now_ns
+        if self.dealt.emitted_ns < self.dealt_ns:
+            self.segment += 1  # whoever sent both: what went before stays before
+        self.dealt_ns = self.dealt.emitted_ns
+        lane.put_list(records, self.dealt)
+        entry[0].dealt(lane.index, end - at)
+        if self.waiters and self.queued < self.most_queued():
+            for full in self.waiters:
+                full.discard(self)
+            self.waiters.clear()
+        return 0
 
     cdef int narrow(self) except -1:
         """The window of a receiver has changed."""
@@ -296,20 +472,40 @@ cdef class Exchange:
         """Put a marker behind what all senders have sent; they are all at the same point."""
         cdef Lane lane
         if self.end is None:
+            self.deal_all()
             for lane in self.lanes:
                 self.sync(lane)
                 lane.mark(marker)
 
-    def leave(self, sender):
-        """A sender is here no more, without an end of the stream."""
+    def reopen(self):
+        """One is about to join: there will be more, though all others may have ended."""
+        self.end = None
+
+    def forget_time(self):
+        """One has joined that may be behind the others: say anew what time it is.
+
+        Receivers have forgotten, too, what they were told.
+        """
+        cdef Lane lane
+        self.watermark = _BEGINNING
+        self.idle = False
+        for lane in self.lanes:
+            lane.told_ns = _BEGINNING
+            lane.told_idle = False
+        self._hear(self.emitted_ns)
+
+    def lose(self, sender):
+        """A sender goes on elsewhere. Others here, if there are any, go on without it."""
         self.senders.remove(sender)
-        self._leave(End(None))
+        if self.senders and self.end is None:
+            self._leave(End(None))
 
     def _leave(self, end):
         cdef Lane lane
         if any([not one.ended for one in self.senders]):
             self._hear(self.emitted_ns if end.emitted_ns is None else end.emitted_ns)
             return
+        self.deal_all()
         for lane in self.lanes:
             self.sync(lane)
             lane.mark(end)
@@ -324,6 +520,17 @@ cdef class Exchange:
                 known = sender.watermark
                 if known < lowest:
                     lowest = known
+        told = Watermark(lowest, emitted_ns)
+        if not self.queue:
+            self._move(told)
+        else:  # behind the records that it follows
+            if type(self.queue[len(self.queue) - 1]) is Watermark:
+                self.queue.pop()
+            self.queue.append(told)
+
+    def _move(self, told):
+        """All that was sent before this watermark has been dealt."""
+        cdef int64_t lowest = told.time_ns
         if lowest == _IDLE:
             if self.idle:
                 return
@@ -333,7 +540,7 @@ cdef class Exchange:
             self.watermark = max(self.watermark, lowest)
         else:
             return
-        self.emitted_ns = emitted_ns
+        self.emitted_ns = told.emitted_ns
         self.version += 1
         self.pending = True
 

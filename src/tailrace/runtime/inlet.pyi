@@ -12,6 +12,9 @@ class Inlet:
     unreported_bytes: int
     watermark: int
     ended: bool
+    fresh: bool
+    reopens: bool
+    prompt: bool
     def __init__(
         self,
         gate: int,
@@ -22,7 +25,10 @@ class Inlet:
         transfer: Histogram,
         wait: Histogram,
         limits: Limits,
+        base: int = 0,
     ) -> None: ...
+    @property
+    def base(self) -> int: ...
     @property
     def gate(self) -> int: ...
     @property
@@ -45,6 +51,8 @@ class Inlet:
     def queue(self) -> Queue: ...
     @property
     def queued(self) -> int: ...
+    @property
+    def others(self) -> int: ...
     def deliver(self, items: list[Any], sent_ns: int, now_ns: int, size_bytes: int) -> None: ...
     @property
     def window(self) -> int: ...
@@ -64,8 +72,13 @@ def deliver(
 class Queue:
     peak: int
     counter: PairCounter | None
+    keeper: Any
     @property
     def order(self) -> deque[Inlet]: ...
+    @property
+    def queued(self) -> int: ...
+    @property
+    def service_ns(self) -> int: ...
     def __len__(self) -> int: ...
     def take(
         self,

@@ -20,6 +20,8 @@ cdef enum:
 cdef enum:
     LONGEST_WAIT_NS = 20000000
     LEAST_WINDOW = 16
+    SAMPLES = 32  # batches by which it is known how long a record takes
+    FORGET_NS = 100000000  # after so long without any, that is no longer known
 
 cdef int64_t OVER = 0x7FFFFFFFFFFFFFFF
 cdef int64_t AT_ONCE = -OVER
@@ -30,11 +32,14 @@ cdef class Inlet:
 
     cdef readonly int64_t gate
     cdef readonly int peer, port, stream
-    cdef readonly int64_t received, taken, waited_ns
+    cdef readonly int64_t received, taken, base, waited_ns
     cdef public int64_t unreported, unreported_bytes, watermark
     cdef readonly int64_t window  # how many records the sender should be ahead at most
     cdef int64_t told_window, most_window, oldest_ns, released_ns
     cdef public bint ended
+    cdef public bint fresh  # of a deployment that is not there yet: it holds nobody up
+    cdef public bint reopens  # its sender goes on, be it that it has ended: somebody joins it
+    cdef public bint prompt  # whether the sender should hear at once of all that is taken
     cdef readonly bint held
     cdef Py_ssize_t parked  # turns that came up while it was held
     cdef int64_t group  # of messages that are processed together, the last it was in
@@ -44,7 +49,9 @@ cdef class Inlet:
     cdef object transfer, wait
 
     def __init__(self, gate, int peer, int port, int stream, Queue queue not None, transfer, wait,
-                 limits):
+                 limits, int64_t base=0):
+        """Counts from `base` on, as the lane does."""
+        self.received = self.taken = self.base = base
         self.gate = gate
         self.peer = peer
         self.port = port
@@ -67,6 +74,7 @@ cdef class Inlet:
                 add_marker(last, item)
             return
         self.received += records
+        self.queue.queued += records
         if records:
             note(self.transfer, now_ns - sent_ns, records)
         self.messages.append((items, now_ns, size_bytes, records))
@@ -84,6 +92,7 @@ cdef class Inlet:
         cdef int64_t records = records_in(items)
         self.taken -= records
         self.unreported -= records
+        self.queue.queued += records
         self.messages.appendleft((items, now_ns, 0, records))
         self.parked += 1
         return 0
@@ -123,12 +132,18 @@ cdef class Inlet:
         """Records that have come and are not yet taken."""
         return self.received - self.taken
 
+    @property
+    def others(self):
+        """Records of other senders that are queued for the same instance."""
+        return self.queue.queued - self.queued
+
 
 def deliver(dict inlets not None, int sender, list parcels not None, int64_t sent_ns,
             int64_t now_ns, int64_t size_bytes):
     """Queue the parcels of a jumbo of a worker, each with its share of the size.
 
     Shares are by records, as the sender counts them: what it waits for must be told by each link.
+    To an instance that had ended, and has left, there may still be sent a marker.
     """
     cdef int64_t total = 0
     cdef list counts = []
@@ -136,9 +151,13 @@ def deliver(dict inlets not None, int sender, list parcels not None, int64_t sen
         counts.append(records_in(items))
         total += counts[PyList_GET_SIZE(counts) - 1]
     for (gate, items), count in zip(parcels, counts):
-        (<Inlet>inlets[gate, sender]).deliver(
-            items, sent_ns, now_ns, max(size_bytes * count // max(total, 1), 1)
-        )
+        inlet = inlets.get((gate, sender))
+        if inlet is not None:
+            (<Inlet>inlet).deliver(
+                items, sent_ns, now_ns, size_bytes and max(size_bytes * count // max(total, 1), 1)
+            )
+        elif count:
+            raise KeyError(f"{count} records of worker {sender} for gate {gate}, which is not here")
 
 
 cdef int64_t records_in(list items) except -1:
@@ -155,6 +174,10 @@ cdef class Queue:
     cdef readonly object order  # inlets, once for each message
     cdef public int64_t peak  # the most records taken together, since somebody set it back
     cdef public PairCounter counter  # who looks at some records as they go by, if anybody does
+    cdef public object keeper  # who keeps records back whose state is on its way, while keys move
+    cdef readonly int64_t queued  # records, of all links
+    cdef readonly int64_t service_ns  # about how long the instance takes for a record
+    cdef int64_t samples, ended_ns
     cdef int64_t group
 
     def __init__(self):
@@ -206,21 +229,40 @@ cdef class Queue:
                 inlet.unreported += records
                 inlet.unreported_bytes += size_bytes
             taken += gathered
+            self.queued -= gathered
             if gathered > self.peak:
                 self.peak = gathered
             self._process(instance, links, sequences, stamp)
             now_ns = clock_ns()
+            if gathered:
+                self._learn(now_ns, (<Inlet>links[0]).oldest_ns, gathered)
             for inlet in links:
                 inlet.adapt(now_ns - inlet.oldest_ns)
                 # By what the sender knows: with a window that it has not heard of, it would wait.
                 if (
-                    inlet.unreported >= min(inlet.window, inlet.told_window) // 4
+                    (inlet.prompt and inlet.unreported)
+                    or inlet.unreported >= min(inlet.window, inlet.told_window) // 4
                     or inlet.unreported_bytes >= due_bytes
                 ):
                     due.append(inlet)
             if instance.congested:
                 break
         return taken
+
+    cdef int _learn(self, int64_t now_ns, int64_t received_ns, int64_t records) except -1:
+        """So many records are done, of which the first was there from `received_ns` on.
+
+        What counts is the time since then, or since those before were done: other instances of the
+        worker may have had their turn in it, and other programs the core.
+        """
+        cdef int64_t took_ns = (now_ns - max(received_ns, self.ended_ns)) // records
+        if received_ns - self.ended_ns > FORGET_NS:
+            self.samples = 0
+        self.ended_ns = now_ns
+        if self.samples < SAMPLES:
+            self.samples += 1
+        self.service_ns += (took_ns - self.service_ns) // self.samples
+        return 0
 
     cdef int _process(self, instance, list links, list sequences, Stamp stamp) except -1:
         """Process some items of each link: the oldest of all first, each link's in their order."""
@@ -272,6 +314,10 @@ cdef class Queue:
                 if type(item) is tuple:
                     stamp.emitted_ns, stamp.origin = item[0], item[1]
                     instance.reject(item[2])
+                elif self.keeper is not None and self.keeper.keeps_back(inlet):
+                    # Records before it wait: to it, and all that follows, they have to come first.
+                    inlet.put_back(sequence[at[oldest] - 1:], stamp.now_ns)
+                    head_ns[oldest] = OVER
                 else:
                     instance.hear(inlet, item)
                     if inlet.held and head_ns[oldest] != OVER:
@@ -294,6 +340,10 @@ cdef class Queue:
                   Stamp stamp) except -1:
         stamp.emitted_ns = emitted_ns
         stamp.origin = origin
+        if self.keeper is not None:
+            batch = self.keeper.admitted(port, batch, emitted_ns, origin)
+            if not PyList_GET_SIZE(batch):
+                return 0
         if self.counter is None:
             entries[port](batch)
         else:

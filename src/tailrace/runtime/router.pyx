@@ -61,7 +61,7 @@ cdef class Router:
     cdef public bint ended
     cdef Stamp stamp
     cdef set full
-    cdef object function, routes
+    cdef object function, routes, fail
     cdef bint local
     cdef int rank
     cdef Way way
@@ -80,7 +80,8 @@ cdef class Router:
         self.counts = NULL
 
     def __init__(self, Exchange exchange not None, stream, int index, int rank,
-                 Stamp stamp not None, set full not None, routes=None):
+                 Stamp stamp not None, set full not None, routes=None, bint joins=True):
+        """Unless it `joins` at once, it is no sender of the exchange before `join`."""
         self.exchange = exchange
         self.index = index
         self.output = stream.output
@@ -94,11 +95,24 @@ cdef class Router:
         self.way = _WAYS[stream.grouping.rule]
         self.targets = exchange.targets
         self.next = index  # shuffles of different senders start at different receivers
-        exchange.senders.append(self)
-        self.relaid()
+        if joins:
+            self.join()
 
     def __dealloc__(self):
         free(self.counts)
+
+    def join(self):
+        """Be one of the exchange's senders from now on."""
+        self.exchange.senders.append(self)
+        if self.fail is not None:
+            self.exchange.fail = self.fail
+        self.relaid()
+
+    def fails_by(self, fail):
+        """What becomes of its records that turn out to be unsendable."""
+        self.fail = fail
+        if self in self.exchange.senders:
+            self.exchange.fail = fail
 
     def relaid(self):
         """The exchange has other lanes now."""
@@ -152,7 +166,10 @@ cdef class Router:
         elif self.way == ONE:
             self._to(<Lane>self.lanes[0], records)
         elif self.way == SPREAD:
-            self._spread(records)
+            if self.exchange.dealing:
+                self._deal(records)
+            else:
+                self._spread(records)
         elif self.way == ALL:
             for lane in self.lanes:
                 self._to(<Lane>lane, records.copy())
@@ -173,6 +190,25 @@ cdef class Router:
         lane.put_one(record, self.stamp, self.serial)
         if lane.records >= lane.most_records:
             lane.block(self.full)
+        return 0
+
+    def dealt(self, Py_ssize_t index, int64_t records):
+        """So many of the records that have waited in the exchange go to that receiver."""
+        self.counts[index] += records
+
+    cdef int _deal(self, list records) except -1:
+        """Each share of a batch to who is chosen for it; or to whoever is free, when somebody is."""
+        cdef Py_ssize_t size = PyList_GET_SIZE(records), share, start = 0, end
+        cdef Exchange exchange = self.exchange
+        if exchange.queue is not None:
+            return exchange.enqueue(self, records, self.stamp, self.full)
+        share = exchange.share() or max(<Py_ssize_t>LEAST_SHARE, self._usual(size))
+        if size <= share:
+            return self._to(<Lane>exchange.lanes[exchange.choose(self.stamp.now_ns)], records)
+        while start < size:
+            end = min(start + share, size)
+            self._to(<Lane>exchange.lanes[exchange.choose(self.stamp.now_ns)], records[start:end])
+            start = end
         return 0
 
     cdef int _spread(self, list records) except -1:

@@ -24,8 +24,10 @@ from tailrace.transport.tcp import TcpConnection
 KIND_JUMBO = 2
 KIND_PIECE = 3
 KIND_LAST_PIECE = 4
+KIND_LAST_STATE = 5
 KIND_CREDIT = 15
-_CREDIT = struct.Struct("<IQI")
+_CREDIT = struct.Struct("<IQIII")
+_MOST = (1 << 32) - 1
 _PIECE_BYTES = 1 << 20
 
 _RANK_BITS = 16
@@ -101,7 +103,7 @@ class Peer:
         self._rank = rank
         self._mark = mark(rank, 0)
         self._unsent: deque[tuple[int, list[Buffer]]] = deque()
-        self._credits: dict[int, tuple[int, int]] = {}
+        self._credits: dict[int, tuple[int, int, int, int]] = {}
 
     def begin(self, attempt: int) -> None:
         """All that is sent from now on is of that attempt; what waits to be sent is dropped."""
@@ -131,12 +133,24 @@ class Peer:
             self._write_unsent()
         return size_bytes
 
-    def credit(self, gate: int, taken: int, window: int) -> None:
+    def state(self, message: bytes) -> bool:
+        """Send what is said of keys that move; False, and nothing is taken, as in `send`."""
+        if self._unsent:
+            return False
+        pieces = _pieces([message], min(self.most_bytes, _PIECE_BYTES), KIND_LAST_STATE)
+        self._unsent.extend(pieces)
+        self._write_unsent()
+        return True
+
+    def credit(
+        self, gate: int, taken: int, window: int, service_ns: int = 0, others: int = 0
+    ) -> None:
         """Let that worker know, by the next flush, how many of a link's records were taken.
 
-        And by how many it may be ahead of that.
+        And by how many it may be ahead of that, how long a record takes there, and how many of
+        others wait.
         """
-        self._credits[gate] = taken, window
+        self._credits[gate] = taken, window, min(service_ns, _MOST), min(others, _MOST)
 
     def flush(self) -> None:
         """Send what waits as far as there is room.
@@ -226,7 +240,9 @@ class TcpPeer(Peer):
         self.connection.close()
 
 
-def _pieces(buffers: list[Buffer], most_bytes: int) -> list[tuple[int, list[Buffer]]]:
+def _pieces(
+    buffers: list[Buffer], most_bytes: int, kind: int = KIND_LAST_PIECE
+) -> list[tuple[int, list[Buffer]]]:
     """The buffers, in their order, as messages of limited size; the last is said to be that."""
     messages: list[list[Buffer]] = [[]]
     room = most_bytes
@@ -240,7 +256,7 @@ def _pieces(buffers: list[Buffer], most_bytes: int) -> list[tuple[int, list[Buff
             view = view[room:]
             room = most_bytes - sum(map(len, messages[-1]))
     *first, last = messages
-    return [*((KIND_PIECE, one) for one in first), (KIND_LAST_PIECE, last)]
+    return [*((KIND_PIECE, one) for one in first), (kind, last)]
 
 
 class Arrivals:
@@ -253,9 +269,14 @@ class Arrivals:
         self,
         codec: JumboCodec,
         deliver: Callable[[int, list[Parcel], int, int], None],
-        credit: Callable[[int, int, int, int], None],
+        credit: Callable[[int, int, int, int, int, int], None],
+        state: Callable[[int, bytes], None] = lambda sender, message: None,
     ) -> None:
-        """Calls `deliver(sender, parcels, sent_ns, size)`, `credit(sender, gate, taken, most)`."""
+        """Calls `deliver(sender, parcels, sent_ns, size)`, and `credit` with the sender.
+
+        What follows is what was given to `Peer.credit`. And `state(sender, message)`.
+        """
+        self._state = state
         self._codec = codec
         self._deliver = deliver
         self._credit = credit
@@ -276,11 +297,11 @@ class Arrivals:
             self.dropped += 1
             return
         if kind == KIND_CREDIT:
-            for gate, taken, window in _CREDIT.iter_unpack(payload):
-                self._credit(sender, gate, taken, window)
+            for gate, *credit in _CREDIT.iter_unpack(payload):
+                self._credit(sender, gate, *credit)
             return
         whole: bytes | bytearray | memoryview = payload
-        if kind not in (KIND_JUMBO, KIND_PIECE, KIND_LAST_PIECE):
+        if kind not in (KIND_JUMBO, KIND_PIECE, KIND_LAST_PIECE, KIND_LAST_STATE):
             raise CodecError(f"a message of the unknown kind {kind} from worker {sender}")
         if kind != KIND_JUMBO:
             gathered = self._pieces.setdefault(sender, bytearray())
@@ -288,5 +309,8 @@ class Arrivals:
             if kind == KIND_PIECE:
                 return
             whole = self._pieces.pop(sender)
+        if kind == KIND_LAST_STATE:
+            self._state(sender, bytes(whole))
+            return
         sent_ns, parcels = self._codec.decode(whole)
         self._deliver(sender, parcels, sent_ns, len(whole))

@@ -1,0 +1,92 @@
+"""How the records of a shuffled stream are dealt, as plain data: the mode of each stream.
+
+| mode | a record goes |
+|---|---|
+| off | to each receiver in turn |
+| balance | where it will be done soonest, as far as the sender knows; decided when it is sent |
+| shared | to whoever is free first: it waits in one queue of the sending worker until then |
+| du | by shares that follow latencies, as in Du's thesis (algorithm 2) |
+| storm | by shares that follow the fill of queues, as Storm's load-aware shuffle has them |
+
+The last two are there to compare with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from random import Random
+from typing import Literal, get_args
+
+from tailrace.graph.model import Graph, Rule, Stream
+from tailrace.tail.du import LatencyShares
+from tailrace.tail.receivers import Policy
+from tailrace.tail.soonest import Soonest
+from tailrace.tail.storm import LoadShares
+
+Tail = Literal["off", "balance", "shared", "du", "storm"]
+OFF: Tail = "off"
+SHARED: Tail = "shared"
+MODES: tuple[Tail, ...] = get_args(Tail)
+SHUFFLED = (Rule.SHUFFLE, Rule.LOCAL_OR_SHUFFLE)
+
+
+def check_tail(tail: str) -> Tail:
+    """The mode of that name; ValueError if there is none."""
+    for mode in MODES:
+        if mode == tail:
+            return mode
+    raise ValueError(f"tail is {tail!r}; it must be one of {', '.join(map(repr, MODES))}")
+
+
+def policy_of(mode: Tail, seed: int, *, stays: bool = False) -> Policy | None:
+    """What decides under a mode; None: whose turn it is.
+
+    `stays`: what is in the same worker goes before others, while it is not overloaded.
+    """
+    if mode == "du":
+        return LatencyShares(Random(seed))
+    if mode == "storm":
+        return LoadShares(Random(seed), stays=stays)
+    return None if mode == OFF else Soonest(Random(seed), stays=stays)
+
+
+def tail_of(stream: Stream) -> Tail:
+    """The mode that a stream starts with."""
+    shuffled = stream.grouping.rule in SHUFFLED and stream.grouping.tail is not None
+    return check_tail(stream.grouping.tail or OFF) if shuffled else OFF
+
+
+def with_tail(graph: Graph, tail: str) -> Graph:
+    """The graph with a mode for its shuffled streams that have none of their own."""
+    mode = check_tail(tail)
+    streams = tuple(
+        replace(one, grouping=replace(one.grouping, tail=mode))
+        if one.grouping.rule in SHUFFLED and one.grouping.tail is None
+        else one
+        for one in graph.streams
+    )
+    return replace(graph, streams=streams)
+
+
+def changes(graph: Graph, tail: str, streams: Iterable[str] | None = None) -> Mapping[int, Tail]:
+    """The mode of each shuffled stream, by number, or of those with these labels.
+
+    >>> from tailrace.topology import Topology
+    >>> topology = Topology()
+    >>> topology.source([1]).shuffle().map(abs, parallelism=2).key_by().scan(max).sink(print)
+    >>> changes(topology.graph, "shared")
+    {0: 'shared'}
+    """
+    mode = check_tail(tail)
+    known = {
+        number: stream.label
+        for number, stream in enumerate(graph.streams)
+        if stream.grouping.rule in SHUFFLED
+    }
+    wanted = set(known.values()) if streams is None else set(streams)
+    if missing := wanted - set(known.values()):
+        raise ValueError(
+            f"no shuffled stream {min(missing)!r}; there are {sorted(set(known.values()))}"
+        )
+    return {number: mode for number, label in known.items() if label in wanted}

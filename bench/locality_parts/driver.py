@@ -98,7 +98,7 @@ class Driver:
                 _audit(job)
                 job = self._start(case, None, made=made)
                 job.await_running(_PATIENCE_S)
-                time.sleep(warm_s)
+            time.sleep(warm_s)
             found["after_per_s"] = _rate(job, seconds)
             job.stop()
             _audit(job)

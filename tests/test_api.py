@@ -1,6 +1,8 @@
 """Building topologies: names, defaults, and what is refused at once."""
 
 import inspect
+import operator
+import random
 import re
 from typing import Any
 
@@ -160,6 +162,39 @@ def test_partial_keys_fold_in_two_steps() -> None:
     results = collect(whole.gather())
     run(topology, workers=2)
     assert dict(results) == {"to": 3, "be": 3, "or": 1, "not": 1}
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 5])
+def test_a_fold_that_combines_splits_hot_keys_and_gives_what_one_instance_would(
+    parallelism: int,
+) -> None:
+    chance = random.Random(parallelism)
+    records = [
+        ("hot" if chance.random() < 0.9 else f"k{chance.randrange(50)}", n) for n in range(9000)
+    ]
+    topology = tr.Topology()
+    keyed = topology.source(records, parallelism=2).key_by(lambda record: record[0])
+    sums = keyed.fold(
+        lambda total, record: total + record[1],
+        initial=0,
+        combine=operator.add,
+        parallelism=parallelism,
+        name="sum",
+    )
+    results = collect(sums.gather())
+    run(topology, workers=2)
+    expected: dict[str, int] = {}
+    for key, n in records:
+        expected[key] = expected.get(key, 0) + n
+    assert dict(results) == expected
+    assert len(results) == len(expected)
+    assert [one.name for one in topology.graph.operators][1:3] == ["sum, in parts", "sum"]
+
+
+def test_a_fold_that_combines_cannot_forget() -> None:
+    keyed = tr.Topology().source([1]).key_by()
+    with pytest.raises(tr.TopologyError, match="are not forgotten together"):
+        keyed.fold(min, combine=min, ttl_s=1.0)
 
 
 def test_a_topology_reads_as_its_streams() -> None:

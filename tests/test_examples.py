@@ -25,6 +25,7 @@ ELSEWHERE = {"ring"} | {
     "from_spark",
     "history",
     "locality",
+    "offline_tables",
     "plan",
     "savepoint",
     "socket_words",

@@ -1,6 +1,6 @@
 """The driver of a Spark application on one of the hosts; does what it is told, a line each.
 
-    spark MASTER HOST       begin
+    spark MASTER HOST N     begin, with executors on N hosts
     rate ORDER              tuples per second of a case, and the share that stays in its worker
     online ORDER            the same before and after keys have moved by what was counted
 
@@ -35,7 +35,7 @@ class Driver:
     def __init__(self) -> None:
         self._spark: Any = None
 
-    def spark(self, master: str, host: str) -> dict[str, Any]:
+    def spark(self, master: str, host: str, executors: str) -> dict[str, Any]:
         """See above."""
         from pyspark.sql import SparkSession
 
@@ -52,6 +52,12 @@ class Driver:
         for name, value in settings.items():
             builder = builder.config(name, value)
         self._spark = builder.getOrCreate()
+        known = self._spark.sparkContext._jsc.sc().getExecutorMemoryStatus
+        deadline_s = time.monotonic() + _PATIENCE_S
+        while known().size() <= int(executors):  # the driver counts as one
+            if time.monotonic() > deadline_s:
+                raise RuntimeError(f"{known().size() - 1} executors have come, of {executors}")
+            time.sleep(0.1)
         return {}
 
     def rate(self, order: str) -> dict[str, Any]:
@@ -92,7 +98,7 @@ class Driver:
                 _audit(job)
                 job = self._start(case, None, made=made)
                 job.await_running(_PATIENCE_S)
-                time.sleep(warm_s)
+            time.sleep(warm_s)
             found["after_per_s"] = _rate(job, seconds)
             job.stop()
             _audit(job)

@@ -55,7 +55,7 @@ class Limited:
             )
             self._ends.callback(self._driver.end)
             hear(self._driver, timeout_s=_START_S)
-            self._driver.tell("spark", cluster.url, address)
+            self._driver.tell("spark", cluster.url, address, servers)
             _checked(hear(self._driver, timeout_s=_START_S)[0])
         except BaseException:
             self.end()

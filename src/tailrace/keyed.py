@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Any
 
 from tailrace import _arguments as arguments
 from tailrace._arguments import Migrate, OnErrorName, Options
 from tailrace._draft import End
-from tailrace.graph.model import MAIN, KeyFunction, Record, Rule
+from tailrace.graph.model import MAIN, Grouping, KeyFunction, Record, Rule
 from tailrace.graph.validate import TopologyError
 from tailrace.runtime import operators
 from tailrace.runtime.event_time import LATE
@@ -17,6 +18,7 @@ from tailrace.runtime.process import Operator, Process
 from tailrace.runtime.times import check_seconds
 from tailrace.runtime.ttl import By
 from tailrace.runtime.windows import Window
+from tailrace.spark.shippable import check_ships
 from tailrace.stream import Stream, unread_of
 from tailrace.windowed import WindowedStream
 
@@ -87,16 +89,73 @@ class KeyedStream(Stream):
         name: str | None = None,
         parallelism: int | None = None,
         on_error: OnErrorName = "fail",
+        combine: Callable[[Any, Any], Any] | None = None,
     ) -> Stream:
         """Like `scan`, but (key, state) only once per key, when the input ends.
 
         What was forgotten by then is not among them.
+
+        With `combine(state, state)`, for what is associative and in which the order of records
+        does not matter, a key may have several instances, and a hot one all of them (see
+        `partial_key_by`); a second operator puts their states together. Each begins with a copy
+        of `initial`, which must be neutral: 0 for sums.
+
+        >>> from tailrace import Topology
+        >>> from tailrace.testing import collect, run
+        >>> topology = Topology()
+        >>> words = topology.source(["to", "be", "or", "not", "to", "be"]).key_by()
+        >>> counts = words.fold(lambda n, _: n + 1, initial=0, combine=int.__add__, parallelism=3)
+        >>> found = collect(counts.gather())
+        >>> report = run(topology)
+        >>> sorted(found)
+        [('be', 2), ('not', 1), ('or', 1), ('to', 2)]
         """
+        if combine is not None:
+            if ttl_s is not None:
+                raise TopologyError(
+                    f"fold() got combine= and ttl_s={ttl_s}; states of one key in several"
+                    " instances are not forgotten together"
+                )
+            options = Options(name, parallelism, on_error, state_version, migrate)
+            return self._folded_in_parts(function, initial, combine, options)
         ttl = arguments.time_to_live(ttl_s, ttl_by, self._time)
         key, *more = self._keys
         logic = operators.Fold(key, function, initial, tuple(more), ttl)
         options = Options(name, parallelism, on_error, state_version, migrate)
         return self._then("fold", logic, function, options, ports=self._by_key())
+
+    def _folded_in_parts(
+        self,
+        function: Callable[[Any, Record], Any],
+        initial: Any,
+        combine: Callable[[Any, Any], Any],
+        options: Options,
+    ) -> Stream:
+        """By partial keys, and behind that by keys what came of each part."""
+        check_ships("the combine function of fold", combine)
+        name = options.name or self._draft.free_name("fold")
+        named = {
+            "on_error": options.on_error,
+            "state_version": options.state_version,
+            "migrate": options.migrate,
+        }
+        ends = [
+            end._replace(grouping=Grouping(Rule.PARTIAL_KEY, end.grouping.function))
+            for end in self._ends
+            if end.grouping is not None
+        ]
+        parts = KeyedStream(self._draft, ends, self._time).fold(
+            function,
+            initial=initial,
+            name=f"{name}, in parts",
+            parallelism=options.parallelism,
+            **named,  # type: ignore[arg-type]
+        )
+        return parts.key_by(itemgetter(0)).fold(
+            operators.Combining(combine),
+            name=name,
+            **named,  # type: ignore[arg-type]
+        )
 
     @property
     def _keys(self) -> list[KeyFunction | None]:

@@ -308,8 +308,9 @@ class Stream:
     def partial_key_by(self, key: KeyFunction | None = None) -> KeyedStream:
         """By key, but each key has two instances, and the less busy one gets the record.
 
-        For hot keys, before an associative fold: the two partial results have to be merged by a
-        second step.
+        A key that is more than two can take has all of them. For hot keys, before an associative
+        fold: the partial results have to be merged by a second step, which `fold(combine=...)`
+        brings along.
         """
         from tailrace.keyed import KeyedStream
 

@@ -8,6 +8,7 @@ import pytest
 
 from locality_parts.drift import REGION, TAG, Drift
 from tailrace.adapt.changelog import ChangeLog
+from tailrace.adapt.halves import halves
 from tailrace.adapt.locality import LocalityPolicy
 from tailrace.routing.forecast import forecast
 from tailrace.routing.homes import side_by_side
@@ -126,6 +127,27 @@ def test_what_moves_less_stays_where_it_is_when_that_costs_nothing() -> None:
         for rate in (1e6, 300.0)
     ]
     assert keys[1] < 0.85 * keys[0]
+
+
+def test_a_small_sample_is_believed_less() -> None:
+    """Keys have nothing to do with each other; counted exactly or scaled up, that is seen."""
+    noise = next(small(7, faithful=0.0, near=0.0, posts=2_000).weeks())
+    scaled = [noise.scaled(50.0)]
+    policy = LocalityPolicy()
+    told = [policy.decide(0.0, scaled, HOMES, {}, 1e5, scale=scale) for scale in (1.0, 50.0)]
+    assert told[0].predicted_gain > 4 * max(told[1].predicted_gain, 0.0)
+
+
+def test_halves_are_as_different_as_records_are_few() -> None:
+    week = next(small(8).weeks())
+    for scale in (1.0, 10.0):
+        one, other = (half[0] for half in halves([week.scaled(scale)], seed=1, scale=scale))
+        assert one.total + other.total == pytest.approx(scale * week.total)
+        assert abs(one.total - other.total) < 0.05 * one.total
+        heavy = max(week.counts, key=lambda pair: week.counts[pair])
+        apart = abs(one.counts[heavy] - other.counts[heavy]) / scale
+        assert 0 < apart < 5 * week.counts[heavy] ** 0.5
+        assert halves([week.scaled(scale)], seed=1, scale=scale)[0][0] == one
 
 
 def test_an_uneven_load_is_a_reason_too() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.routing.hashing import stable_hash
@@ -65,6 +65,20 @@ def test_keys_of_other_types_are_refused_by_name() -> None:
 def test_tables_come_back_from_json_and_arrow_as_they_were(tables: Tables) -> None:
     assert Tables.from_json(json.loads(json.dumps(tables.to_json()))) == tables
     assert Tables.from_arrow(tables.to_arrow()) == tables
+
+
+@given(some_tables)
+@settings(max_examples=50, deadline=None)
+def test_tables_come_back_from_parquet_as_they_were(tables: Tables) -> None:
+    from pyarrow import BufferOutputStream, BufferReader, parquet
+
+    out = BufferOutputStream()
+    parquet.write_table(tables.to_arrow(), out)
+    back = Tables.from_arrow(parquet.read_table(BufferReader(out.getvalue())))
+    assert back == tables
+    for name in tables:
+        for key in tables[name].keys:
+            assert back[name].routes().owner(key) == tables[name].routes().owner(key)
 
 
 @pytest.mark.parametrize("name", ["tables.json", "tables.parquet"])

@@ -104,6 +104,20 @@ def test_a_partial_key_has_at_most_two_instances_and_evens_out_a_hot_key() -> No
     assert max(load.values()) < 1250
 
 
+def test_a_partial_key_that_is_more_than_two_instances_can_take_has_all() -> None:
+    records = [-1 if n % 5 else n // 5 % 40 for n in range(20_000)]  # four of five are one key
+    topology = tr.Topology()
+    found = spread(topology, topology.source(records).partial_key_by(), 8)
+    homes = defaultdict(set)
+    for index, key in found:
+        homes[key].add(index)
+    assert len(homes[-1]) == 8
+    assert max(len(home) for key, home in homes.items() if key != -1) == 2
+    # It takes some thousand records to see that it is hot; the others then get the more of it.
+    load = Counter(index for index, _ in found)
+    assert max(load.values()) < 1.1 * len(records) / 8
+
+
 def test_partial_keys_of_all_senders_have_the_same_two_instances() -> None:
     topology = tr.Topology()
     stream = topology.source([7] * 300, parallelism=3).partial_key_by()

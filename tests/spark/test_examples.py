@@ -132,6 +132,17 @@ def test_tables_keep_messages_in_their_worker(
     assert by_hash < 50 < 65 < min(offline, counted)
 
 
+def test_tables_of_the_past_keep_orders_in_their_workers(
+    spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run("offline_tables", tmp_path, **{"SECONDS = 4": "SECONDS = 1"})
+    shares = [line.partition("%")[0].split()[-1] for line in capsys.readouterr().out.splitlines()]
+    by_hash, by_table = map(int, shares)
+    assert by_hash < 45 < 60 < by_table
+    assert len(tr.Tables.load(tmp_path / "orders.parquet")) > 300
+
+
 def test_the_past_and_then_live_visits(
     spark: Any,
     tmp_path: Path,

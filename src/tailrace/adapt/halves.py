@@ -13,11 +13,13 @@ import numpy as np
 from tailrace.routing.pairs import PairCounts
 
 
-def halves(pairs: Sequence[PairCounts], seed: int = 0) -> tuple[list[PairCounts], list[PairCounts]]:
+def halves(
+    pairs: Sequence[PairCounts], seed: int = 0, scale: float = 1.0
+) -> tuple[list[PairCounts], list[PairCounts]]:
     """Both halves; the same seed gives the same. Of each pair what is sure counts.
 
-    Counts that stand for more records than were seen are taken as they are: of a sample the halves
-    are more alike than they should be.
+    `scale` is how many records one that was seen stands for, if it was a sample: the fewer were
+    seen, the more the halves differ.
 
     >>> one, other = halves([PairCounts("a", "b", {("x", "y"): 10.0, ("x", "z"): 1.0}, 20.0)])
     >>> [one[0].counts.get(pair, 0) + other[0].counts.get(pair, 0) for pair in [("x", "y")]]
@@ -30,7 +32,8 @@ def halves(pairs: Sequence[PairCounts], seed: int = 0) -> tuple[list[PairCounts]
     for one in pairs:
         sure = one.at_least()
         counts = np.array(list(sure.values()), np.float64)
-        first = np.minimum(chance.binomial(np.rint(counts).astype(np.int64), 0.5), counts)
+        seen = np.rint(counts / scale).astype(np.int64)
+        first = np.minimum(scale * chance.binomial(seen, 0.5), counts)
         rest = max(one.total - float(counts.sum()), 0.0) / 2
         for half, some in zip(found, (first, counts - first), strict=True):
             kept = {pair: n for pair, n in zip(sure, some.tolist(), strict=True) if n > 0}

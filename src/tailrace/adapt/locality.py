@@ -117,11 +117,13 @@ class LocalityPolicy:
         routes: Mapping[str, Routes],
         rate: float,
         held: Mapping[str, int] | None = None,
+        scale: float = 1.0,
     ) -> Decision:
         """Tables to go on with, or why there are none.
 
         `pairs` were counted since the last change, `rate` is how many records per second they
-        stand for, `routes` say who owns keys now, `held` how many keys an operator has.
+        stand for, `routes` say who owns keys now, `held` how many keys an operator has, and `scale`
+        how many records one that was counted stands for.
         """
         if self._changed_s is not None and now_s - self._changed_s < self.pause_s:
             ago_s = now_s - self._changed_s
@@ -144,7 +146,7 @@ class LocalityPolicy:
             )
         counted_s = total / rate
         # By one half of the records, for the other: what tables bring to records that come later.
-        made_of, judged_by = halves(pairs)
+        made_of, judged_by = halves(pairs, scale=scale)
         half = _under(self._tables(made_of, homes, routes, counted_s / 2), routes)
         after = forecast(judged_by, half, homes)
         present = forecast(judged_by, routes, homes)

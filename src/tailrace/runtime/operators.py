@@ -268,6 +268,17 @@ class Fold(Scan):
         return step
 
 
+@dataclass(frozen=True)
+class Combining:
+    """Folds (key, state) pairs of several instances into one state of each key."""
+
+    combine: Callable[[Any, Any], Any]
+
+    def __call__(self, state: Any, part: tuple[Hashable, Any]) -> Any:
+        """The state with one more part."""
+        return part[1] if state is None else self.combine(state, part[1])
+
+
 class _SplitStep(Step):
     def __init__(self, puts: dict[str, Put], function: Callable[[Record], str]) -> None:
         self._puts = puts

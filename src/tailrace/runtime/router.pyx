@@ -7,7 +7,8 @@ from pickle import dumps, loads
 from cpython.dict cimport PyDict_GetItemWithError, PyDict_SetItem, PyDict_Size
 from cpython.list cimport PyList_GET_SIZE
 from cpython.object cimport PyObject
-from libc.stdint cimport int64_t
+from cpython.tuple cimport PyTuple_GET_SIZE
+from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport calloc, free
 
 from tailrace.graph.model import Rule
@@ -26,7 +27,10 @@ cdef enum:
     LEAST_SHARE_OF_MANY = 16
     PACE_NS = 1000000  # about a round: so long a receiver may wait for its turn
     PACE_SHIFT = 4  # it has to be held for some rounds: a burst is shared out
-    CANDIDATES = 8  # for a batch of few shares
+    CANDIDATES = 8  # for a batch of few shares, and for a record of a hot key
+    SAMPLES = 256  # of partial keys, before it is looked which are hot
+    SAMPLED_SHIFT = 28  # of 32 bits: one record in 16 is one
+    HOT_BYTES = 1 << 15
 
 cdef enum Way:
     ONE, SPREAD, ALL, BY_KEY, BY_PARTIAL_KEY, BY_FUNCTION
@@ -69,6 +73,8 @@ cdef class Router:
     cdef int64_t *counts
     cdef PairCounter counter
     cdef PairSketch sketch
+    cdef PairSketch heavy  # of partial keys, a sample
+    cdef uint32_t dice
 
     def __cinit__(self):
         self.counts = NULL
@@ -283,20 +289,55 @@ cdef class Router:
         return lane
 
     cdef int _by_partial_key(self, list records) except -1:
-        """Each key has two receivers; each record goes to the one that has got fewer so far."""
+        """Each key has two receivers; each record goes to the one that has got fewer so far.
+
+        A key that is more than two can take has all of them: a sample tells which these are.
+        """
         cdef PyObject *known
         cdef Lane first, second
+        cdef tuple choices
         key_of, targets = self.function, self.targets
         for record in records:
             try:
                 key = record if key_of is None else key_of(record)
                 known = PyDict_GetItemWithError(targets, key)
-                choices = self._two(key) if known is NULL else <object>known
+                choices = self._two(key) if known is NULL else <tuple>known
+                self.dice = self.dice * 1664525 + 1013904223
+                if not self.dice >> SAMPLED_SHIFT and self.receivers > 2:
+                    self._sample(key)
             except Exception as error:
                 self._reject(record, error)
                 continue
-            first, second = choices
-            self._one(second if self.counts[second.index] < self.counts[first.index] else first, record)
+            if PyTuple_GET_SIZE(choices) == 2:
+                first, second = choices
+                first = second if self.counts[second.index] < self.counts[first.index] else first
+            else:
+                first = self._least(choices)
+            self._one(first, record)
+        return 0
+
+    cdef Lane _least(self, tuple choices):
+        """Of the next few the one that has got fewest."""
+        cdef Py_ssize_t count = PyTuple_GET_SIZE(choices), i
+        cdef Lane least = choices[self.next % count], other
+        for i in range(1, min(count, CANDIDATES)):
+            other = choices[(self.next + i) % count]
+            if self.counts[other.index] < self.counts[least.index]:
+                least = other
+        self.next = (self.next + 1) % count
+        return least
+
+    cdef int _sample(self, key) except -1:
+        if self.heavy is None:
+            self.heavy = PairSketch(HOT_BYTES)
+        self.heavy.add(None, key)
+        if self.heavy.total < SAMPLES:
+            return 0
+        for _, hot, count, error in self.heavy.top(CANDIDATES):
+            # With some room: at just twice its share a key and its two receivers are even.
+            if (count - error) * self.receivers > 2.5 * SAMPLES:
+                self._remember(hot, tuple(self.lanes))
+        self.heavy.clear()
         return 0
 
     cdef tuple _two(self, key):

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from tailrace.control.checkpointing import restoring
+from tailrace.control.mains import load_job
 from tailrace.control.progress.sizes import size_of
 from tailrace.control.protocol import Hello, Peers, Settings
 from tailrace.control.sockets import Sockets
@@ -208,7 +209,7 @@ class Meeting:
         It goes on from the epoch that `peers` names: where a core was `before`, if that knows the
         way back there, else from what is kept of it.
         """
-        graph, placement, limits = job or pickle.loads(self._settings.job)
+        graph, placement, limits = job or load_job(self._settings.job)
         deployment = deploy(
             graph, [place if place == NOWHERE else seats[place] for place in placement]
         )

@@ -265,7 +265,6 @@ def test_without_a_restart_left_the_job_fails_and_says_so(watched: Callable[...,
     assert "all 1 restarts (restarts=1) are used up" in str(failed.value)
 
 
-@pytest.mark.parametrize("drain", [True, False])
 class Waits(tr.Sink):
     """Opens when a file is there."""
 
@@ -335,6 +334,7 @@ def test_nothing_is_processed_after_the_last_epoch(watched: Callable[..., Watche
     assert one.job.last_progress.restarts == 0
 
 
+@pytest.mark.parametrize("drain", [True, False])
 @pytest.mark.parametrize("who", ["pid", "supervisor"])
 def test_a_job_can_be_stopped_while_it_recovers(
     watched: Callable[..., Watched], drain: bool, who: str

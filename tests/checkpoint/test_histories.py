@@ -20,7 +20,7 @@ import sys
 from tailrace.checkpoint.folder import folder_at
 from tailrace.checkpoint.lease import take_lease
 from tailrace.checkpoint.manifest import Manifest, chained, data_name
-from tailrace.checkpoint.reading import merge
+from tailrace.checkpoint.reading import read_dict
 from tailrace.checkpoint.restoring import chain_of
 from tailrace.checkpoint.sections import EpochFile, encode_block
 from tailrace.checkpoint.store import Store
@@ -31,7 +31,7 @@ lease = take_lease(folder, "job")
 store = Store(folder, lease)
 last = store.resume(Manifest.beginning("job", "name", 0.0), verify=True)
 assert not store.passed_over, store.passed_over
-state = merge(folder, last.sections)
+state = read_dict(folder, last.sections)
 assert state == {key: last.epoch for key in range(min(last.epoch, 1) * 500)}, last.epoch
 print(last.epoch, flush=True)
 for epoch in range(last.epoch + 1, 1_000_000):

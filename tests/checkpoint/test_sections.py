@@ -18,7 +18,7 @@ from tailrace.checkpoint import reading
 from tailrace.checkpoint.errors import CheckpointError, DamagedError, MissingError, VersionError
 from tailrace.checkpoint.folder import Buffer, Folder, folder_at
 from tailrace.checkpoint.manifest import Manifest, chained
-from tailrace.checkpoint.reading import merge, read_dict, read_entries, read_shared, verify
+from tailrace.checkpoint.reading import read_dict, read_shared, verify
 from tailrace.checkpoint.sections import (
     FORGOTTEN,
     Encoded,
@@ -54,7 +54,7 @@ def test_entries_come_back() -> None:
     folder = Memory()
     pairs = [(number, {"n": number}) for number in range(10)]
     section = written(folder, "data/1", pairs)
-    assert list(read_entries(folder, [section])) == pairs
+    assert read_dict(folder, [section]) == dict(pairs)
     assert (section.entries, section.keys) == (10, 10)
     assert section.length == len(folder.files["data/1"])
 
@@ -67,8 +67,8 @@ def test_several_sections_share_a_file(tmp_path: Path) -> None:
     file.add("b", 1, "delta", [encode_block([("x", 2)]), encode_block([("y", 3)])], 2, keys=9)
     sections = file.write(folder)
     by_operator = {one: [s for s in sections if s.operator == one] for one in "ab"}
-    assert dict(read_entries(folder, by_operator["a"])) == {"x": 1}
-    assert dict(read_entries(folder, by_operator["b"])) == {"x": 2, "y": 3}
+    assert read_dict(folder, by_operator["a"]) == {"x": 1}
+    assert read_dict(folder, by_operator["b"]) == {"x": 2, "y": 3}
     assert read_shared(folder, sections) == [(0, [1, 2])]
     assert [section.keys for section in sections] == [1, None, 9]
 
@@ -88,7 +88,7 @@ def test_a_value_that_was_encoded_before_comes_back_as_itself() -> None:
     folder = Memory()
     early = Encoded(pickle.dumps([1, {"a": 2}], 5))
     section = written(folder, "data/1", [("k", early), ("l", 3)])
-    assert dict(read_entries(folder, [section])) == {"k": [1, {"a": 2}], "l": 3}
+    assert read_dict(folder, [section]) == {"k": [1, {"a": 2}], "l": 3}
     block = encode_shared(Encoded(pickle.dumps("shared", 5)))
     file = EpochFile("data/2")
     file.add_shared("count", 0, block)
@@ -99,7 +99,7 @@ def test_the_word_forgotten_in_users_data_means_nothing() -> None:
     folder = Memory()
     pairs = [("FORGOTTEN", 1), ("b", "FORGOTTEN"), ("c", b"FORGOTTEN")]
     section = written(folder, "data/1", pairs)
-    assert list(read_entries(folder, [section])) == pairs
+    assert read_dict(folder, [section]) == dict(pairs)
 
 
 def test_in_a_delta_the_later_entry_of_a_key_counts() -> None:
@@ -107,7 +107,7 @@ def test_in_a_delta_the_later_entry_of_a_key_counts() -> None:
     full = written(folder, "data/1", [("a", 1), ("b", 1), ("c", 1)])
     changes = [("a", 2), ("b", FORGOTTEN), ("a", 3), ("b", 4), ("c", 5), ("c", FORGOTTEN)]
     delta = written(folder, "data/2", changes, "delta", block_entries=2)
-    assert dict(read_entries(folder, [full, delta])) == {"a": 3, "b": 4}
+    assert read_dict(folder, [full, delta]) == {"a": 3, "b": 4}
 
 
 def test_what_one_instance_forgot_another_may_have() -> None:
@@ -118,7 +118,6 @@ def test_what_one_instance_forgot_another_may_have() -> None:
         written(folder, "data/2", [("k", 2)], "delta", index=0),
         written(folder, "data/3", [("k", FORGOTTEN)], "delta", index=1),
     ]
-    assert list(read_entries(folder, sections)) == [("k", 2)]
     assert read_dict(folder, sections) == {"k": 2}
 
 
@@ -127,7 +126,7 @@ def test_only_some_keys_can_be_read() -> None:
     section = written(
         folder, "data/1", [(number, FORGOTTEN if number == 4 else 0) for number in range(9)]
     )
-    assert dict(read_entries(folder, [section], keep=lambda key: key in (0, 2, 4, 6, 8))) == {
+    assert read_dict(folder, [section], keep=lambda key: key in (0, 2, 4, 6, 8)) == {
         0: 0,
         2: 0,
         6: 0,
@@ -142,13 +141,13 @@ def test_old_state_goes_through_the_migration() -> None:
         written(folder, "data/2", [("b", 2), ("c", FORGOTTEN)], "delta", version=2),
         written(folder, "data/3", [("d", 3)], "delta", version=3),
     ]
-    found = read_entries(
+    found = read_dict(
         folder, chain, state_version=3, migrate=lambda key, value, version: (key, value, version)
     )
-    assert dict(found) == {"a": ("a", 1, 1), "b": ("b", 2, 2), "d": 3}
+    assert found == {"a": ("a", 1, 1), "b": ("b", 2, 2), "d": 3}
     with pytest.raises(CheckpointError, match="'count' has state_version 1, the operator has 3"):
-        list(read_entries(folder, chain, state_version=3))
-    assert dict(read_entries(folder, chain)) == {"a": 1, "b": 2, "d": 3}
+        read_dict(folder, chain, state_version=3)
+    assert read_dict(folder, chain) == {"a": 1, "b": 2, "d": 3}
 
 
 def test_all_instances_can_be_read_at_once() -> None:
@@ -172,11 +171,11 @@ def test_the_garbage_collector_is_as_it_was_after_reading() -> None:
     folder = Memory()
     section = written(folder, "data/1", [("a", 1)])
     assert gc.isenabled()
-    merge(folder, [section])
+    read_dict(folder, [section])
     assert gc.isenabled()
     folder.delete("data/1")
     with pytest.raises(MissingError):
-        merge(folder, [section])
+        read_dict(folder, [section])
     assert gc.isenabled()
     gc.disable()
     try:
@@ -194,7 +193,7 @@ def test_a_class_that_is_gone_is_no_damage() -> None:
     with pytest.raises(
         CheckpointError, match="'count' cannot be unpickled: AttributeError"
     ) as caught:
-        list(read_entries(folder, [section]))
+        read_dict(folder, [section])
     assert not isinstance(caught.value, DamagedError)
 
 
@@ -204,7 +203,7 @@ def test_a_section_is_read_in_pieces(chunk_bytes: int, monkeypatch: pytest.Monke
     folder = Memory()
     pairs = [(number, "x" * (number * 5 % 90)) for number in range(40)]
     section = written(folder, "data/1", pairs)
-    assert list(read_entries(folder, [section])) == pairs
+    assert read_dict(folder, [section]) == dict(pairs)
     whole = folder.files["data/1"]
     for place in range(len(whole)):
         changed = bytearray(whole)
@@ -282,4 +281,4 @@ def test_any_history_comes_back_as_the_state_it_left(
         sections = chained(last, [new])
         last = Manifest(number, 1, 0, "job", "name", 0.0, sections=sections)
         for one in (0, 1):
-            assert merge(folder, last.of("count", one)) == states[one]
+            assert read_dict(folder, last.of("count", one)) == states[one]

@@ -276,3 +276,22 @@ def test_state_that_was_dealt_anew_is_kept_though_nobody_has_touched_it_since() 
         )
         assert Counter(map(repr, second.run())) == whole, f"seed {seed}"
     assert changed > 10
+
+
+class Ending(Exact):
+    """Says when its input has ended."""
+
+    def finish(self) -> None:
+        self.written.append("end")
+
+
+def test_a_sink_hears_once_that_its_input_has_ended_however_often_the_job_goes_back() -> None:
+    def make(ledger: Ledger) -> tr.Topology:
+        topology = tr.Topology("ends")
+        numbers(topology, "few", 10).shuffle().sink(Ending(ledger), name="early", parallelism=3)
+        numbers(topology, "many", 200).shuffle().sink(Exact(ledger), name="late", parallelism=2)
+        return topology
+
+    for seed in range(60):
+        world = World(make, seed, workers=1 + seed % 3, kills=6, every_s=0.005)
+        assert Counter(map(str, world.run()))["end"] == 3, f"seed {seed}"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import tailrace as tr
 from tailrace.checkpoint.epochs import Act
 from tailrace.checkpoint.manifest import Manifest, chained
-from tailrace.checkpoint.reading import merge
+from tailrace.checkpoint.reading import read_dict
 from tailrace.checkpoint.sections import EpochFile, Kind, encode_block
 from tailrace.runtime import chains
 from tests.checkpoint import test_simulation
@@ -110,7 +110,7 @@ def test_whenever_a_sweep_is_broken_off_nothing_is_dropped_that_is_needed(
         last = replace(last, epoch=number, sections=sections)
         if lost or not left:
             left = list(state)
-        assert merge(folder, last.sections) == state
+        assert read_dict(folder, last.sections) == state
         assert not part or kind == "part" or len(sections) <= 2 * number
 
 

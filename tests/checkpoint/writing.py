@@ -8,7 +8,7 @@ from typing import Any
 from tailrace.checkpoint.errors import LeaseLostError
 from tailrace.checkpoint.folder import Folder
 from tailrace.checkpoint.manifest import Manifest, chained, data_name
-from tailrace.checkpoint.reading import read_entries
+from tailrace.checkpoint.reading import read_dict
 from tailrace.checkpoint.sections import EpochFile, Kind, encode_block, encode_shared
 from tailrace.checkpoint.store import Store
 
@@ -38,7 +38,7 @@ def write_epoch(
 
 def state(store: Store, found: Manifest | None) -> dict[Any, Any]:
     assert found is not None
-    return dict(read_entries(store.folder, found.of("count")))
+    return read_dict(store.folder, found.of("count"))
 
 
 def flip(folder: Folder, name: str, place: int) -> None:

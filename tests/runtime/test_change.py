@@ -276,6 +276,24 @@ def test_a_link_that_is_held_waits_while_others_go_on() -> None:
     assert (first.queued, second.queued) == (0, 0)
 
 
+def test_a_window_does_not_shrink_because_its_link_was_held() -> None:
+    topology = tr.Topology()
+    collect(topology.source([], parallelism=2).shuffle().map(abs, parallelism=1))
+    clock = VirtualClock()
+    core = Core(0, deploy(topology.graph, [1, 2, 0]), clock, Kept())
+    held, slow = core.instances[0].inlets.values()
+    before = held.window
+    held.hold()
+    for sender in (1, 2):
+        core.deliver(sender, [(0, [(0, 0, [1])])], 0)
+    clock.now_ns += 1_000_000_000
+    held.release(clock.now_ns)  # what waited behind a marker was not waiting for this instance
+    core.round()
+    assert (held.queued, slow.queued) == (0, 0)
+    assert held.window == 2 * before
+    assert slow.window < before  # and what was here for a second, was
+
+
 def test_records_keep_the_origin_of_their_batch_through_operators_and_workers() -> None:
     topology = tr.Topology()
     stream = topology.source(range(10)).map(abs).shuffle().map(abs, parallelism=2)

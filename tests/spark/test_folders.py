@@ -112,3 +112,21 @@ def test_what_a_journal_had_logged_comes_from_its_copy(tmp_path: Path) -> None:
     processed = Place(place.segment, 2)
     rest = [one for group in copied.groups(processed, copied.before) for one in group.records]
     assert rest == [3, 4]
+
+
+@pytest.mark.parametrize("over", [False, True])
+def test_a_savepoint_at_the_end_needs_a_last_epoch(tmp_path: Path, over: bool) -> None:
+    checkpoints = Checkpoints(counting().graph, tmp_path / "kept")
+    coordinator: Any = SimpleNamespace(checkpoint=lambda *_: None)
+    checkpoints.begin(coordinator, workers=1, every_s=1.0)
+    assert checkpoints._epochs is not None
+    checkpoints._epochs.over = over  # as it is when the job has heard of it
+    checkpoints.close()
+    if over:
+        assert checkpoints.copy_last(tmp_path / "saved").job == checkpoints.job
+    else:
+        with pytest.raises(
+            CheckpointError, match=r"has ended without a last epoch, so nothing was"
+        ):
+            checkpoints.copy_last(tmp_path / "saved")
+        assert not (tmp_path / "saved").exists()

@@ -265,7 +265,6 @@ def test_without_a_restart_left_the_job_fails_and_says_so(watched: Callable[...,
     assert "all 1 restarts (restarts=1) are used up" in str(failed.value)
 
 
-@pytest.mark.parametrize("drain", [True, False])
 class Waits(tr.Sink):
     """Opens when a file is there."""
 
@@ -302,6 +301,40 @@ def test_a_supervisor_may_be_killed_before_the_job_has_ever_run(
     assert results(tmp_path / "out") == EXACT
 
 
+class Strict(tr.Sink):
+    """Wants nothing after its end; the second instance takes its time for that."""
+
+    every_s = 0.001
+    closed = False
+
+    def open(self, index: int, parallelism: int) -> None:
+        self.index = index
+
+    def write(self, records: Iterator[Any]) -> None:
+        for _ in records:
+            self.tick()
+
+    def tick(self) -> None:
+        if self.closed:
+            raise ValueError(f"instance {self.index} is closed")
+
+    def close(self) -> None:
+        self.closed = True
+        time.sleep(0.3 * self.index)
+
+
+def test_nothing_is_processed_after_the_last_epoch(watched: Callable[..., Watched]) -> None:
+    topology = tr.Topology("strict")
+    numbers = topology.source(tr.sources.rate(5_000), parallelism=2).shuffle()
+    numbers.sink(Strict(), parallelism=2)
+    one = watched(topology)
+    one.until_running()
+    one.job.stop()
+    assert one.job.exception() is None
+    assert one.job.last_progress.restarts == 0
+
+
+@pytest.mark.parametrize("drain", [True, False])
 @pytest.mark.parametrize("who", ["pid", "supervisor"])
 def test_a_job_can_be_stopped_while_it_recovers(
     watched: Callable[..., Watched], drain: bool, who: str

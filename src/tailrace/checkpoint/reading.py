@@ -16,7 +16,6 @@ from tailrace.checkpoint.sections import (
     FORGOTTEN,
     MAGIC,
     SECTION_VERSION,
-    Pair,
     Section,
     chains,
 )
@@ -28,42 +27,6 @@ _CHUNK_BYTES = 8 << 20
 _FORGOTTEN_NAME = b"FORGOTTEN"
 
 
-def read_entries(
-    folder: Folder,
-    sections: Iterable[Section],
-    *,
-    keep: Callable[[Hashable], bool] | None = None,
-    migrate: Migrate | None = None,
-    state_version: int | None = None,
-    loads: Loads = pickle.loads,
-) -> Iterator[Pair]:
-    """The keyed state in these sections, each key once: the newest counts, forgotten ones do not.
-
-    Sections of several instances are merged each on its own; shared ones are passed over. `keep`
-    says of which keys, before anything is merged. What was written in another version than
-    `state_version` goes through `migrate`, and raises a CheckpointError without one.
-    """
-    for chain in chains(sections).values():
-        merged = merge(
-            folder, chain, keep=keep, migrate=migrate, state_version=state_version, loads=loads
-        )
-        yield from merged.items()
-
-
-def merge(
-    folder: Folder,
-    chain: Iterable[Section],
-    *,
-    keep: Callable[[Hashable], bool] | None = None,
-    migrate: Migrate | None = None,
-    state_version: int | None = None,
-    loads: Loads = pickle.loads,
-) -> dict[Hashable, Any]:
-    """The keyed state of one instance, of a chain oldest first; see `read_entries`."""
-    with _collector_off():
-        return _merge(folder, chain, keep, migrate, state_version, loads)
-
-
 def read_dict(
     folder: Folder,
     sections: Iterable[Section],
@@ -73,7 +36,12 @@ def read_dict(
     state_version: int | None = None,
     loads: Loads = pickle.loads,
 ) -> dict[Hashable, Any]:
-    """What `read_entries` gives, as a dictionary; in half the time."""
+    """The keyed state in these sections: of a key the newest counts, forgotten ones are left out.
+
+    Sections of several instances are merged each on its own; shared ones are passed over. `keep`
+    says of which keys, before anything is merged. What was written in another version than
+    `state_version` goes through `migrate`, and raises a CheckpointError without one.
+    """
     found: dict[Hashable, Any] = {}
     for chain in chains(sections).values():
         with _collector_off():

@@ -13,7 +13,7 @@ from typing import Any
 from tailrace.checkpoint.errors import CheckpointError
 from tailrace.checkpoint.folder import Folder
 from tailrace.checkpoint.manifest import Manifest
-from tailrace.checkpoint.reading import merge, read_shared
+from tailrace.checkpoint.reading import read_dict, read_shared
 from tailrace.checkpoint.sections import Section, chains
 from tailrace.checkpoint.store import Store
 
@@ -70,7 +70,7 @@ def rows(folder: Folder, sections: Iterable[Section]) -> Iterator[Row]:
     for (operator, index), chain in chains(sections).items():
         for _, value in read_shared(folder, chain, loads=loads):
             yield Row(operator, index, "shared", None, value)
-        for key, value in merge(folder, chain, loads=loads).items():
+        for key, value in read_dict(folder, chain, loads=loads).items():
             yield Row(operator, index, "keyed", key, value)
 
 
@@ -80,7 +80,7 @@ def count_keys(folder: Folder, sections: Iterable[Section]) -> int:
     for chain in chains(sections).values():
         keyed = [section for section in chain if section.kind != "shared"]
         said = keyed[-1].keys if keyed else 0
-        total += said if said is not None else len(merge(folder, keyed, loads=loads))
+        total += said if said is not None else len(read_dict(folder, keyed, loads=loads))
     return total
 
 

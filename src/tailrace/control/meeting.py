@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tailrace.control.checkpointing import restoring
+from tailrace.control.mains import load_job
 from tailrace.control.progress.sizes import size_of
 from tailrace.control.protocol import Hello, Peers, Settings
 from tailrace.control.sockets import Sockets
@@ -207,7 +208,7 @@ class Meeting:
         It goes on from the epoch that `peers` names: where a core was `before`, if that knows the
         way back there, else from what is kept of it.
         """
-        graph, placement, limits = job or pickle.loads(self._settings.job)
+        graph, placement, limits = job or load_job(self._settings.job)
         if peers is not None and peers.layout is not None:
             deployment = peers.layout.seated(seats).of(graph)
         else:

@@ -207,6 +207,7 @@ class Cuts:
                     self._part.syncs.append(partial(call, name, "sync", step.sync, step.unsynced))
                 shared = pickle.dumps(step.shared(), 5)
                 piece = Piece(name, instance.id.index, "delta", keyed=False, shared=shared)
+                piece.finished = step.finished
                 self._part.pieces.append(piece)
             elif isinstance(step, Stateful):
                 if where in self._over:

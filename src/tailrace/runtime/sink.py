@@ -74,7 +74,8 @@ class Sink:
         """Called once when the input has ended and all is written, so not after a failure.
 
         Until then, or until a `tick`, nothing may be visible that must not be seen after a failure.
-        Under checkpoints a last `prepare` and `commit` follow.
+        Under checkpoints it belongs to an epoch like what was written: a `prepare` and `commit`
+        follow, and it comes again only if that epoch does.
         """
 
     def close(self) -> None:
@@ -139,6 +140,8 @@ class SinkStep(Step):
         self._shown: list[Any] = []  # committed since the last cut
         self.unsynced: tuple[Any, ...] = ()
         """Handles that are to be synced before the last cut counts."""
+        self.finished = False
+        """Whether the input has ended, and the sink knows."""
         self._wait()
 
     def _wait(self) -> None:
@@ -156,8 +159,10 @@ class SinkStep(Step):
         self._sink.write(records)
 
     def finish(self) -> None:
-        """Let the sink make visible what it has."""
-        self._sink.finish()
+        """Let the sink make visible what it has; once, also if the job goes back behind that."""
+        if not self.finished:
+            self._sink.finish()
+            self.finished = True
 
     def close(self) -> None:
         """Close the sink."""
@@ -220,6 +225,7 @@ class SinkStep(Step):
 
     def go_on(self, going_on: GoingOn) -> None:
         """Commit what was prepared, if that has not been done; go on from what was kept."""
+        self.finished = going_on.finished
         for shared in going_on.shared:
             self.put_shared(shared)
         self.committed(going_on.epoch, going_on.handles)

@@ -14,7 +14,6 @@ import ctypes
 import faulthandler
 import gc
 import os
-import pickle
 import select
 import signal
 import sys
@@ -26,6 +25,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from tailrace.control.cores import usable_cores
+from tailrace.control.mains import load_job
 from tailrace.control.meeting import WorkerJob
 from tailrace.control.protocol import Settings
 from tailrace.control.worker import Supervised, Worker
@@ -138,7 +138,7 @@ def _told(descriptor: int) -> bytes:
 
 def _loaded(pickled: bytes) -> WorkerJob | None:
     try:
-        job: WorkerJob = pickle.loads(pickled)
+        job: WorkerJob = load_job(pickled)
     except Exception:  # the worker that needs it will say what is wrong
         return None
     return job

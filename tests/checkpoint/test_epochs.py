@@ -1,0 +1,73 @@
+"""When epochs begin and what they say: the coordinator's part alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tailrace as tr
+from tailrace.checkpoint.committing import next_manifest
+from tailrace.checkpoint.epochs import Begin, Commit, Epochs, Write
+from tailrace.checkpoint.manifest import Manifest
+from tailrace.control.protocol import Snapshotted
+
+
+def begun(workers: int = 2) -> Epochs:
+    epochs = Epochs(workers, every_s=1.0)
+    epochs.go(0.0)
+    assert epochs.tick(1.0) == [Begin(1, last=False)]
+    return epochs
+
+
+def part(rank: int, epoch: int, *finished: tuple[str, int]) -> Snapshotted:
+    return Snapshotted(rank, epoch, (), (), finished, ended=False)
+
+
+def test_an_epoch_in_which_all_had_ended_is_the_end() -> None:
+    epochs = begun()
+    assert epochs.cut(0, 1, "a", ended=True) == []
+    assert epochs.cut(1, 1, "b", ended=True) == [Write(1, ("a", "b"), ended=True)]
+
+
+def test_who_has_ended_since_its_cut_needs_another_epoch_to_say_so() -> None:
+    epochs = begun()
+    epochs.cut(0, 1, "a", ended=False)
+    epochs.drained(0)
+    epochs.drained(1)
+    assert epochs.cut(1, 1, "b", ended=True) == [Write(1, ("a", "b"), ended=False)]
+    assert epochs.written(1) == [Commit(1, last=False)]
+    assert epochs.tick(1.1) == [Begin(2, last=True)]  # there is nothing to wait for
+    epochs.cut(0, 2, "a", ended=True)
+    assert epochs.cut(1, 2, "b", ended=True) == [Write(2, ("a", "b"), ended=True)]
+    assert epochs.written(2) == [Commit(2, last=True)]
+    assert epochs.over
+
+
+def test_a_stop_is_an_epoch_that_does_not_say_it_was_all() -> None:
+    epochs = begun()
+    epochs.stop()
+    for rank in range(2):
+        epochs.cut(rank, 1, "", ended=False)
+    assert epochs.written(1) == [Commit(1, last=False)]
+    assert epochs.tick(1.1) == [Begin(2, last=True)]
+    epochs.cut(0, 2, "a", ended=False)
+    assert epochs.cut(1, 2, "b", ended=True) == [Write(2, ("a", "b"), ended=False)]
+
+
+def manifest(before: Manifest, write: Write) -> Manifest:
+    topology = tr.Topology("job")
+    numbers = topology.source([1], name="in", parallelism=2)
+    numbers.map(abs, name="out", parallelism=2).sink(print, name="end")
+    return next_manifest(before, write, topology.graph, {})
+
+
+def test_a_manifest_says_who_had_finished_also_after_those_that_do_not_repeat_it() -> None:
+    beginning = Manifest.beginning("job", "name", 0.0)
+    one: Any = Write(1, (part(0, 1, ("in", 0)), part(1, 1)), ended=False)
+    first = manifest(beginning, one)
+    assert (first.finished, first.operators["in"].finished_in) == (False, (0,))
+    assert not first.operators["in"].finished
+    two: Any = Write(2, (part(0, 2), part(1, 2, ("in", 1))), ended=True)
+    second = manifest(first, two)
+    assert (second.finished, second.operators["in"].finished_in) == (True, (0, 1))
+    assert second.operators["in"].finished
+    assert not second.operators["out"].finished

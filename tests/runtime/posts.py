@@ -15,7 +15,7 @@ class Kept:
     def __init__(self, size_of: Callable[[list[Item]], int] = lambda items: 1) -> None:
         self.room = True
         self.messages: list[list[tuple[int, list[Item]]]] = []
-        self.credits: list[tuple[int, ...]] = []
+        self.credits: list[tuple[Any, ...]] = []
         self._size_of = size_of
 
     def send(self, peer: int, parcels: list[tuple[int, list[Item]]]) -> int:
@@ -24,7 +24,7 @@ class Kept:
         self.messages.append([(gate, list(items)) for gate, items in parcels])
         return sum(self._size_of(items) for _, items in parcels)
 
-    def credit(self, peer: int, *credit: int) -> None:
+    def credit(self, peer: int, *credit: Any) -> None:
         self.credits.append((peer, *credit))
 
     def check(self, record: Any) -> None:

@@ -19,7 +19,7 @@ from tailrace.graph.model import Graph
 from tailrace.runtime.core import Core, Limits, nothing_kept
 from tailrace.runtime.deployment import NOWHERE, deploy
 from tailrace.runtime.tabled import with_tables
-from tailrace.transport.peer import Arrivals, JumboCodec, Parcel, Peer, RingPeer, TcpPeer
+from tailrace.transport.peer import Arrivals, JumboCodec, Load, Parcel, Peer, RingPeer, TcpPeer
 from tailrace.transport.ring import Doorbell, Ring, RingError
 from tailrace.transport.tcp import Refusals, TcpConfig, TcpConnection
 
@@ -245,12 +245,10 @@ class Meeting:
         assert self._core is not None
         self._core.deliver(sender, parcels, sent_ns, size_bytes)
 
-    def _credited(
-        self, sender: int, gate: int, taken: int, window: int, service_ns: int, others: int
-    ) -> None:
+    def _credited(self, sender: int, gate: int, taken: int, window: int, load: Load) -> None:
         if self._core is not None:
             with suppress(KeyError):  # of a job that was done here before
-                self._core.credit(gate, taken, window, service_ns, others)
+                self._core.credit(gate, taken, window, load)
 
     def flush(self) -> None:
         """Send what waits, as far as there is room; raises ConnectionError for a lost peer."""
@@ -289,11 +287,9 @@ class Meeting:
         """Send a jumbo; see `Peer.send`."""
         return self._peers[peer].send(parcels)
 
-    def credit(
-        self, peer: int, gate: int, taken: int, window: int, service_ns: int, others: int
-    ) -> None:
+    def credit(self, peer: int, gate: int, taken: int, window: int, load: Load) -> None:
         """Tell a sender what was taken."""
-        self._peers[peer].credit(gate, taken, window, service_ns, others)
+        self._peers[peer].credit(gate, taken, window, load)
 
     def check(self, record: Any) -> None:
         """Raise CodecError if a record cannot be sent."""

@@ -257,7 +257,7 @@ class Station:
                     batch.markers.append(item)
         return 1
 
-    def credit(self, peer: int, *credit: int) -> None:
+    def credit(self, peer: int, *credit: Any) -> None:
         """Nobody waits for it."""
 
     def check(self, record: Record) -> None:

@@ -53,6 +53,9 @@ class _Nowhere:
     def credit(self, peer: int, *credit: Any) -> None:
         pass
 
+    def state(self, peer: int, message: Any) -> bool:
+        return True
+
     def check(self, record: Any) -> None:
         pass
 

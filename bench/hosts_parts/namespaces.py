@@ -25,6 +25,8 @@ from types import TracebackType
 
 _SUBNET = "10.77.0"
 _SPARK_READY_S = 180.0
+_BURST = "256kb"
+"""What a limited link takes at once: four of the largest segments that the kernel hands down."""
 _TOOLS = ("ip", "unshare", "nsenter", "mount", "hostname")
 _PATH = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin"))
 
@@ -101,6 +103,22 @@ class Hosts:
         if holder.stdout.readline() != b"ready\n":
             reason = holder.stderr.read().decode(errors="replace").strip().splitlines()
             raise NotAllowedError(f"a host of its own: {reason[-1] if reason else 'refused'}")
+
+    def limit(self, rate: str) -> None:
+        """Let each host send and receive so much at most, such as "1gbit"; "" lifts the limit.
+
+        Raises NotAllowedError where the kernel has no token buckets.
+        """
+        if shutil.which("tc", path=_PATH) is None:
+            raise NotAllowedError("the command tc is missing")
+        for number in range(len(self.addresses)):
+            ends = ((f"{self._prefix}-{number}", "eth0"), (self._switch, f"p{number}"))
+            for name, device in ends:
+                if rate:
+                    bucket = ("tbf", "rate", rate, "burst", _BURST, "latency", "50ms")
+                    _run("tc", "-n", name, "qdisc", "replace", "dev", device, "root", *bucket)
+                else:
+                    _ignore("tc", "-n", name, "qdisc", "del", "dev", device, "root")
 
     def on(self, number: int) -> list[str]:
         """What to put before a command so that it runs on a host."""

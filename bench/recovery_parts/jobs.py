@@ -15,6 +15,7 @@ from typing import Any
 
 from pyspark import cloudpickle
 
+import tailrace as tr
 from harness.arrivals import POISSON, pace_of
 from harness.process import Peer, hear
 from recovery_parts import arrivals as when
@@ -36,8 +37,8 @@ _PATIENCE_S = 60.0
 _PROGRESS_S = 0.1
 _WARM_S = 0.9
 """Before the first epoch, which is when one begins."""
-FULL_EVERY = 20
-"""Of so many epochs one is full, so that the chain of those it takes to restore stays short."""
+PARTS = 3
+"""Of a run whose latency is measured, each with a figure of its own."""
 RECEIVER = Path(__file__).with_name("receiver.py")
 
 for module in (when, keyed):  # which the workers' import path does not have
@@ -146,33 +147,28 @@ def _checkpoint(job: Job) -> tuple[float, int]:
 class Latency:
     """Of one run at the benchmark's rate, from when records were due to the end of the sink."""
 
-    steady: Histogram
+    parts: list[Histogram]
     """When the state has been restored and, with checkpoints, all of it was written once."""
-    full: Histogram | None
-    """While it was; None: without checkpoints."""
+    first: Histogram | None
+    """While it was, which happens once in a job's life; None: without checkpoints."""
     start_s: float
     """From `start` until the sources ran, with the state restored."""
     epochs: list[tuple[float, int]]
-    """The checkpoints while `steady` was measured: ms and bytes."""
+    """The checkpoints while `parts` were measured, one after the other: ms and bytes."""
 
-    def percentile_ms(self, percent: float) -> float:
-        """As over so many epochs that one of them is full."""
-        if self.full is None:
-            return self.steady.percentile_ns(percent) / 1e6
-        mixed = Histogram()
-        for part, epochs in (self.steady, FULL_EVERY - 1), (self.full, 1):
-            each = epochs * 1_000_000 / max(part.total, 1)
-            mixed.merge(Histogram({at: round(n * each) for at, n in part.counts.items()}))
-        return mixed.percentile_ns(percent) / 1e6
+    @property
+    def whole(self) -> Histogram:
+        """All parts together."""
+        whole = Histogram()
+        for part in self.parts:
+            whole.merge(part)
+        return whole
 
 
 def latency(
     spark: Any, arrivals: Arrivals, state: Path, seconds: float, checkpoints: Path | None
 ) -> Latency:
-    """Go on from a state, with an epoch every second in a new folder, or without any.
-
-    The first epoch there is a full one.
-    """
+    """Go on from a state, with an epoch every second in a new folder, or without any."""
     begun_s = time.monotonic()
     job = counts(arrivals).start(
         spark,
@@ -188,24 +184,55 @@ def latency(
         start_s = time.monotonic() - begun_s
         time.sleep(_WARM_S * EPOCH_S)
         warm = job.last_progress
-        full = None
+        first = None
         if checkpoints is not None:
             await_that(job, "committed", lambda: coordinator.last_checkpoint is not None)
             time.sleep(2 * _PROGRESS_S)
-            full = job.last_progress.latency_since(warm)
-            warm = job.last_progress
+            first = job.last_progress.latency_since(warm)
         epochs: dict[int, tuple[float, int]] = {}
-        before, until_s = coordinator.last_checkpoint, time.monotonic() + seconds
-        while time.monotonic() < until_s and job.is_active:
-            last = coordinator.last_checkpoint
-            if last is not None and last is not before:
-                epochs[last.epoch] = (last.took_ms, last.new_bytes)
-            time.sleep(0.05)
-        steady = job.last_progress.latency_since(warm)
+        before, parts = coordinator.last_checkpoint, []
+        for _ in range(PARTS):
+            since, until_s = job.last_progress, time.monotonic() + seconds / PARTS
+            while time.monotonic() < until_s and job.is_active:
+                last = coordinator.last_checkpoint
+                if last is not None and last is not before:
+                    epochs[last.epoch] = (last.took_ms, last.new_bytes)
+                time.sleep(0.05)
+            parts.append(job.last_progress.latency_since(since))
         error = job.exception()
         if error is not None:
             raise error
-    return Latency(steady, full, start_s, list(epochs.values()))
+    return Latency(parts, first, start_s, list(epochs.values()))
+
+
+# ---- under back-pressure ----
+
+
+def under_backpressure(spark: Any, folder: Path, count: int) -> list[float]:
+    """How long checkpoints take, in ms, when the sink takes a millisecond for each record.
+
+    The first is asked for when nobody knows yet how slow it is.
+    """
+    topology = tr.Topology("slow")
+    records = topology.source(unpaced(), name="records", parallelism=SOURCES)
+    counted = records.key_by(lambda number: number % 100).scan(
+        lambda state, _: (state or 0) + 1, name="count", parallelism=2
+    )
+    counted.shuffle().sink(lambda _: time.sleep(0.001), name="slow", parallelism=1)
+    job = topology.start(
+        spark,
+        workers=WORKERS,
+        checkpoint=folder,
+        checkpoint_s=NEVER_S,
+        progress_s=_PROGRESS_S,
+    )
+    with ended(job):
+        await_that(job, "running", lambda: job.last_progress.delivered > 0)
+        found = []
+        for _ in range(count):
+            found.append(_checkpoint(job)[0])
+            time.sleep(0.2)
+    return found
 
 
 # ---- kills ----

@@ -49,6 +49,9 @@ class StartOptions(TypedDict, total=False):
     guarantee: Guarantee
     tables: Tables | Path | str | None
     count_pairs: bool
+    adapt: float | str | None
+    elastic: tuple[int, int] | None
+    locality: bool
     tail: Tail
 
 

@@ -22,6 +22,7 @@ from tailrace.graph.model import Record
 from tailrace.graph.wiring import wire
 from tailrace.runtime.core import DEFAULT_LIMITS, Core, Item, Limits
 from tailrace.runtime.deployment import deploy
+from tailrace.runtime.moving import StateMessage
 from tailrace.runtime.sink import with_job
 from tailrace.runtime.step import OperatorFailed
 from tailrace.runtime.strict import strict as watch
@@ -95,6 +96,9 @@ class _Post:
 
     def credit(self, peer: int, *credit: Any) -> None:
         self.credits.append((peer, *credit))
+
+    def state(self, peer: int, message: StateMessage) -> bool:
+        raise NotImplementedError("nothing moves here")
 
     def check(self, record: Record) -> None:
         pass

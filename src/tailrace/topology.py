@@ -114,8 +114,14 @@ class Topology:
             those that cannot be read again and have no journal; "at least once" and "at most once"
             let them be
         tables : `tailrace.Tables` of keys, or the file of some: which instances get which keys.
-            Without, and for keys that they do not have, hashes decide. Not with checkpoints
+            Without, and for keys that they do not have, hashes decide
         count_pairs : whether to count which keys lead to which, for `job.key_tables()`
+        adapt : how often to look for a better plan by what the job has shown, in seconds or like
+            "30 s", with `scheduler` or "auto"; one is applied if it pays for what moves
+        elastic : the least and the most workers, as in (2, 8): workers and instances follow the
+            load
+        locality : whether to count which keys lead to which, and bring together those that travel
+            together, if that pays for what moves
         tail : how records of shuffled streams are dealt that have no `tail` of their own: "off"
             (in turn), "balance" (to where each will be done soonest), "shared" (to whoever is free
             first; they wait in one queue of the sending worker until then), or for comparisons "du"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from recovery_parts.arrivals import SOURCES, Arrivals, Due, audit
-from recovery_parts.jobs import FULL_EVERY, Latency
+from recovery_parts.jobs import Latency
 from tailrace.runtime.histogram import Histogram
 
 
@@ -61,8 +61,6 @@ def test_the_audit_finds_what_is_lost_what_is_twice_and_what_was_counted_twice(
     assert audit(arrivals, iter(twice)) == (1, 0)
 
 
-def test_a_full_epoch_counts_as_one_of_twenty() -> None:
-    steady, full = Histogram({10: 500}), Histogram({20: 3})
-    run = Latency(steady, full, 0.0, [])
-    assert run.percentile_ms(100 * (1 - 1 / FULL_EVERY) - 0.1) == 10 / 1e6
-    assert run.percentile_ms(100 * (1 - 1 / FULL_EVERY) + 0.1) == 20 / 1e6
+def test_the_parts_of_a_run_count_by_their_records() -> None:
+    run = Latency([Histogram({10: 980}), Histogram({20: 15}), Histogram({30: 5})], None, 0.0, [])
+    assert [run.whole.percentile_ns(percent) for percent in (97, 99, 99.9)] == [10, 20, 30]

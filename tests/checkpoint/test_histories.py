@@ -21,7 +21,8 @@ from tailrace.checkpoint.folder import folder_at
 from tailrace.checkpoint.lease import take_lease
 from tailrace.checkpoint.manifest import Manifest, chained, data_name
 from tailrace.checkpoint.reading import merge
-from tailrace.checkpoint.sections import EpochFile, encode_block, next_is_full
+from tailrace.checkpoint.restoring import chain_of
+from tailrace.checkpoint.sections import EpochFile, encode_block
 from tailrace.checkpoint.store import Store
 from dataclasses import replace
 
@@ -37,7 +38,7 @@ for epoch in range(last.epoch + 1, 1_000_000):
     file = EpochFile(data_name(epoch, lease.generation, 0, 0))
     pairs = [(key, epoch) for key in range(500)]
     blocks = [encode_block(pairs[at : at + 50]) for at in range(0, 500, 50)]
-    full = next_is_full(last.sections)
+    full = chain_of(last.sections).full_is_due
     file.add("count", 0, "full" if full else "delta", blocks, 500)
     sections = chained(last, file.write(folder))
     last = replace(last, epoch=epoch, sections=sections)

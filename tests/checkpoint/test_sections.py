@@ -27,7 +27,6 @@ from tailrace.checkpoint.sections import (
     Section,
     encode_block,
     encode_shared,
-    next_is_full,
 )
 from tests.checkpoint.memory import Memory
 
@@ -240,23 +239,6 @@ def test_a_section_that_is_another_one_is_seen() -> None:
 
 def section(kind: Kind, length: int) -> Section:
     return Section("data/1", 0, length, 0, "count", 0, kind, 1)
-
-
-@pytest.mark.parametrize(
-    ("chain", "full"),
-    [
-        ([], True),
-        ([section("shared", 10)], True),
-        ([section("delta", 10)], True),
-        ([section("full", 10)], False),
-        ([section("full", 10), section("delta", 10), section("shared", 99)], False),
-        ([section("full", 10), section("delta", 6), section("delta", 6)], True),
-        ([section("full", 10_000)] + [section("delta", 1)] * 19, False),
-        ([section("full", 10_000)] + [section("delta", 1)] * 20, True),
-    ],
-)
-def test_when_a_full_one_is_due(chain: list[Section], full: bool) -> None:
-    assert next_is_full(chain) is full
 
 
 def test_instances_that_are_no_more_leave_the_chain() -> None:

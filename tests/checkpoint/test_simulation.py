@@ -145,6 +145,7 @@ def test_every_result_comes_out_exactly_once_whoever_is_killed(part: int) -> Non
             seed,
             workers=1 + seed % 4,
             kills=seed % 5,
+            changes=seed % 4 * 2,
             every_s=(0.01, 0.03, 0.2)[seed % 3],
             refusals=(0.0, 0.0, 0.02)[seed % 7 % 3],
         )

@@ -7,8 +7,10 @@ outside of all workers.
 
 from __future__ import annotations
 
+import pickle
 import random
-from collections.abc import Callable, Iterator, Sequence
+from array import array
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -21,12 +23,18 @@ from tailrace.checkpoint.manifest import Manifest, data_name
 from tailrace.checkpoint.parts import write_part
 from tailrace.checkpoint.restoring import Restoring
 from tailrace.checkpoint.store import Store
+from tailrace.control.changing import Act as ChangeAct
+from tailrace.control.changing import CallOff, Changing, Prepare
 from tailrace.control.protocol import Snapshotted
-from tailrace.graph.wiring import wire
+from tailrace.graph.validate import TopologyError
+from tailrace.graph.wiring import InstanceId, wire
+from tailrace.routing.slots import SLOTS, Routes
 from tailrace.runtime.core import Core, Item
-from tailrace.runtime.deployment import deploy
+from tailrace.runtime.deployment import Deployment, changed, deploy
+from tailrace.runtime.event_time import EventTime
 from tailrace.runtime.limits import Limits
 from tailrace.runtime.markers import Marker
+from tailrace.runtime.moves import check, is_source, stream_by_key
 from tailrace.testing import VirtualClock
 from tests.checkpoint.memory import Memory
 
@@ -119,6 +127,13 @@ class Post:
     def credit(self, peer: int, *credit: Any) -> None:
         self.world.credits.append((peer, *credit))
 
+    def state(self, peer: int, message: Any) -> bool:
+        channel = self.world.states.setdefault((self.rank, peer), [])
+        if len(channel) >= self.world.channel_messages:
+            return False
+        channel.append(pickle.dumps(message))
+        return True
+
     def check(self, record: Any) -> None:
         for part in record if type(record) is tuple else (record,):
             if isinstance(part, Stuck):
@@ -140,6 +155,7 @@ class World:
         *,
         workers: int = 3,
         kills: int = 0,
+        changes: int = 0,
         every_s: float = 0.5,
         refusals: float = 0.0,
         limits: Limits | None = None,
@@ -151,15 +167,18 @@ class World:
         self.clock = VirtualClock()
         self.limits = limits or Limits(poll_records=3, window_records=8, gathered_records=4)
         self.workers = workers
-        graph = make(self.ledger).graph
+        self.graph = graph = make(self.ledger).graph
         placement = [self.chance.randrange(workers) for _ in range(wire(graph).instances)]
-        self.deployment = deploy(graph, placement)
+        self.changing = Changing(deploy(graph, placement).layout)
+        self.changes = changes
+        self.changed = 0
         self.versions = operators_with_versions(graph)
         self.migrations = {one.name: one.migrate for one in graph.operators if one.migrate}
         self.folder = folder or Refusing()
         self.refusals = refusals
         self.store = Store(self.folder)
         self.manifest = self.store.latest() or Manifest.beginning("job", graph.name, 0)
+        self.begun_at = self.manifest.epoch
         self.epochs = Epochs(workers, every_s, committed=self.manifest.epoch)
         self.attempt = 0
         self.hears = [self.chance.choice([0.7, 0.7, 0.02]) for _ in range(workers)]
@@ -167,6 +186,7 @@ class World:
         self.killed = 0
         self.channels: dict[tuple[int, int], list[Any]] = {}
         self.credits: list[tuple[Any, ...]] = []
+        self.states: dict[tuple[int, int], list[bytes]] = {}
         self.to_workers: list[list[Any]] = [[] for _ in range(workers)]
         self.to_coordinator: list[tuple[int, Any]] = []
         self.writing: Write | None = None
@@ -178,12 +198,13 @@ class World:
     # ---- workers ----
 
     def fresh(self, rank: int, before: Core | None = None) -> Core:
+        deployment = self.deployment
         restoring = Restoring(
-            self.folder, self.manifest, self.deployment, self.versions, self.migrations
+            self.folder, self.manifest, deployment, self.versions, self.migrations
         )
         return Core(
             rank,
-            self.deployment,
+            deployment,
             self.clock,
             Post(self, rank),
             limits=self.limits,
@@ -193,17 +214,24 @@ class World:
             before=before,
         )
 
+    @property
+    def deployment(self) -> Deployment:
+        return self.changing.layout.of(self.graph)
+
     def kill(self, rank: int) -> None:
         """All that a worker had is gone; the others go back in place, if they can."""
         self.killed += 1
         self.attempt += 1
         self.epochs.halt()
+        self.changing.set_back(self.clock() / 1e9)
         if not self.epochs.settled:  # who writes the manifest gets there, or not
             self.write_manifest(anyway=self.chance.random() < 0.7)
             if self.writing is not None:
                 self.write_manifest(anyway=False)
         self.channels.clear()
         self.credits.clear()
+        self.states.clear()
+        self.changing.begin()
         self.to_coordinator.clear()
         self.drained.clear()
         self.ended.clear()
@@ -227,7 +255,16 @@ class World:
         core = self.cores[rank]
         for act in self.to_workers[rank]:
             if isinstance(act, Begin):
-                core.begin_epoch(act.epoch, last=act.last)
+                core.begin_epoch(act.epoch, last=act.last, change=act.change)
+            elif isinstance(act, Prepare):
+                trouble = ""
+                try:
+                    core.prepare(act.number, act.layout.of(self.graph))
+                except ValueError as error:
+                    trouble = str(error)
+                self.to_coordinator.append((rank, ("prepared", act.number, trouble)))
+            elif isinstance(act, CallOff):
+                core.call_off()
             elif isinstance(act, Commit):
                 assert core.cuts is not None
                 core.cuts.committed(act.epoch)
@@ -246,6 +283,11 @@ class World:
         if self.chance.random() < 0.5:
             progress |= core.encode(1)
         progress |= cuts.busy
+        if core.moving is not None and self.chance.random() < 0.5:
+            progress |= core.move(1)
+        if (moved := core.moved()) is not None:
+            self.to_coordinator.append((rank, ("switched", moved.number, moved.moved_keys)))
+            progress = True
         part = cuts.take()
         if part is not None:
             progress = True
@@ -265,17 +307,85 @@ class World:
             progress = True
         return progress
 
+    # ---- changes ----
+
+    def ask_change(self) -> None:
+        """Now and then, have another deployment."""
+        wanted = self.changes > self.changing.number and self.chance.random() < 0.1
+        if not wanted or self.changing.current is not None or self.epochs.over:
+            return
+        before = self.deployment
+        try:
+            after = self.another(before)
+            check(before, after, checkpoints=True)
+        except (ValueError, TopologyError):
+            return
+        self.changing.ask(after.layout, self.clock() / 1e9)
+
+    def another(self, before: Deployment) -> Deployment:
+        """A deployment that differs by some keys, places or numbers of instances."""
+        chance = self.chance
+        heads = [chain.operators[0] for chain in before.wiring.chains]
+        head = chance.choice(heads)
+        chain = before.wiring.home[head]
+        kind = chance.choice(["keys", "keys", "places", "numbers"])
+        by_key = [one for one in heads if stream_by_key(before, one) is not None]
+        if kind == "keys" and by_key:
+            head = chance.choice(by_key)
+            count = before.graph.operator(head).parallelism
+            share = chance.choice([0.0, 0.1, 0.5, 1.0])
+            stream = stream_by_key(before, head)
+            assert stream is not None
+            route = before.route(stream)
+            owners = array("H", route.owners)
+            for slot in range(SLOTS):
+                if chance.random() < share:
+                    owners[slot] = chance.randrange(count)
+            keys: dict[Hashable, int] = {
+                key: chance.randrange(count) for key in range(chance.randrange(4))
+            }
+            routes = {
+                number: Routes(owners, keys)
+                for number, (_, target) in before.wiring.streams.items()
+                if target.operators[0] == head
+            }
+            return changed(before, routes=routes)
+        timed = any(isinstance(one.logic, EventTime) for one in before.graph.operators)
+        if kind == "numbers" and not (timed and is_source(before, head)):  # splits have no order
+            count = chance.randint(1, 4)
+            workers = {
+                InstanceId(head, index): chance.randrange(self.workers)
+                for index in range(chain.parallelism, count)
+            }
+            return changed(
+                before, parallelism=dict.fromkeys(chain.operators, count), workers=workers
+            )
+        moved = {
+            one: chance.randrange(self.workers) for one in before.workers if chance.random() < 0.3
+        }
+        return changed(before, workers=moved)
+
     # ---- the coordinator ----
 
     def coordinate(self) -> bool:
-        acts: list[Act] = []
+        acts: list[Act | ChangeAct] = []
         heard, self.to_coordinator = self.to_coordinator, []
+        now_s = self.clock() / 1e9
         for rank, told in heard:
             if told is None:
                 self.epochs.drained(rank)
+            elif isinstance(told, tuple) and told[0] == "prepared":
+                acts += self.changing.prepared(rank, told[1], told[2], now_s, self.epochs)
+            elif isinstance(told, tuple):
+                self.changed += self.changing.switched(rank, told[1], told[2], now_s, self.epochs)
             else:
                 acts += self.epochs.cut(rank, told.epoch, told, ended=told.ended)
-        acts += self.epochs.tick(self.clock() / 1e9)
+        self.ask_change()
+        acts += self.changing.look(self.workers, self.epochs, now_s)
+        for begins in self.epochs.tick(now_s):
+            assert isinstance(begins, Begin)
+            self.changing.epoch_begins(begins.epoch)
+            acts.append(begins)
         if self.writing is not None and self.chance.random() < 0.5:
             acts += self.write_manifest()
         for act in acts:
@@ -292,8 +402,15 @@ class World:
         if not anyway:
             self.epochs.abandon()
             return []
+        layout = self.changing.layout_of(write.epoch)
         manifest = next_manifest(
-            self.manifest, write, self.deployment.graph, self.versions, attempt=self.attempt
+            self.manifest,
+            write,
+            layout.of(self.graph).graph,
+            self.versions,
+            attempt=self.attempt,
+            routes=layout.routed(self.graph),
+            rescaled=self.manifest.epoch > self.begun_at,
         )
         try:
             self.store.commit(manifest)
@@ -301,6 +418,7 @@ class World:
             self.writing = write  # it is tried again
             return []
         self.manifest = manifest
+        self.changing.epoch_counts(manifest.epoch)
         if self.chance.random() < 0.5:
             self.store.sweep(2)
         return self.epochs.written(write.epoch)
@@ -312,6 +430,10 @@ class World:
         while self.credits:
             peer, *credit = self.credits.pop()
             self.cores[peer].credit(*credit)
+        for (sender, peer), messages in list(self.states.items()):
+            for _ in range(self.chance.randint(0, len(messages))):
+                self.cores[peer].receive_state(sender, pickle.loads(messages.pop(0)))
+                moved = True
         for (_, peer), channel in self.channels.items():
             for _ in range(self.chance.randint(0, len(channel))):
                 self.cores[peer].deliver(*channel.pop(0))
@@ -335,7 +457,8 @@ class World:
                 if self.killed < self.kills and self.chance.random() < 0.02:
                     self.kill(rank)
                     progress = True
-            if progress or any(self.channels.values()) or any(self.to_workers):
+            under_way = any(self.channels.values()) or any(self.states.values())
+            if progress or under_way or any(self.to_workers):
                 self.clock.now_ns += 1_000_000
                 continue
             due = [at for core in self.cores if (at := core.next_due_ns()) is not None]

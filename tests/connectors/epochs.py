@@ -62,6 +62,8 @@ def epoch_of(steps: list[SinkStep], records: list[Any], manifest: Manifest) -> N
     for index, step in enumerate(steps):
         step.process(iter(some[index :: len(steps)]), 0)
     handles = [step.cut(epoch) for step in steps]
+    for step in steps:
+        step.sync(step.unsynced)
     manifest.write(epoch, handles, [step.shared() for step in steps])
     for step in steps:
         step.committed(epoch)

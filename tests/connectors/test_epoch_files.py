@@ -363,3 +363,32 @@ def test_a_full_disk_fails_the_epoch_and_not_the_one_before(tmp_path: Path) -> N
     step.cut(2)
     step.committed(2)
     assert read_share(sources.lines(tmp_path)) == ["a", "b"]
+
+
+@EACH
+def test_only_sync_waits_for_the_disk(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def noted(descriptor: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    folder = tmp_path / "files"
+    step = step_of(SINKS[kind](folder), 0)
+    step.process(iter(numbers(kind, 3)), 0)
+    step.cut(1)
+    assert not synced
+    prepared = hidden(folder)
+    step.sync(step.unsynced)
+    assert sorted(synced) == sorted([*prepared, folder.name])
+    synced.clear()
+    step.committed(1)
+    assert not synced
+    step.cut(2)  # in which there is nothing: what was shown has to last all the same
+    step.sync(step.unsynced)
+    assert synced == [folder.name]
+    step.close()

@@ -181,6 +181,28 @@ def test_what_fails_before_the_job_has_ever_run_fails_it_at_once() -> None:
     assert roster.phase == "failed"
 
 
+def test_a_worker_that_is_lost_before_the_job_has_ever_run_is_replaced_by_spark() -> None:
+    roster = Roster(2, recover=True, budget=ENOUGH)
+    for rank in range(2):
+        roster.hear(hello(rank), speaker=rank)
+    roster.lost(1, 100.0, speaker=1)
+    assert roster.relaunch("Spark ended the workers: crashed") == [(ALL, Stop(drain=False))]
+    roster.lost(0, 100.1, speaker=0)
+    for rank in range(2):
+        roster.hear(hello(rank, launch=1), speaker=2 + rank)
+    begun(roster)
+    assert (roster.phase, roster.launch) == ("running", 1)
+
+
+def test_processes_that_spark_loses_before_anybody_came_use_up_the_budget() -> None:
+    roster = Roster(1, recover=True, budget=Budget(restarts=3))
+    phases = []
+    for _ in range(4):
+        roster.relaunch("Spark ended the workers: crashed", lost=True)
+        phases.append(roster.phase)
+    assert phases == ["starting", "starting", "starting", "failed"]
+
+
 def test_a_drain_that_is_asked_for_meanwhile_begins_when_the_job_is_back() -> None:
     roster = running(1)
     roster.lost(0, 100.0, speaker=0)

@@ -20,6 +20,7 @@ from tailrace.planner.planning import places_for
 from tailrace.planner.replanning import present_plan, replanned, sized
 from tailrace.planner.running import observed_profile
 from tailrace.runtime.counting import LaneCounts, SentBy, columns
+from tailrace.runtime.deployment import deploy
 
 WAY = Crossing(Cost(500.0, 1.0), Cost(500.0, 1.0))
 MACHINE = cluster(2, cores=2, same_socket=WAY, other_node=WAY)
@@ -57,7 +58,7 @@ def told(records: int) -> tuple[Summary, TrafficTable]:
             for number in wiring.streams
         },
     )
-    return summary, traffic_of(roster, wiring, (0, 0, 0))
+    return summary, traffic_of(roster, deploy(wiring.graph, (0, 0, 0)))
 
 
 def test_rates_are_of_the_last_period() -> None:

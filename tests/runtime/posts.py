@@ -16,16 +16,24 @@ class Kept:
         self.room = True
         self.messages: list[list[tuple[int, list[Item]]]] = []
         self.credits: list[tuple[Any, ...]] = []
+        self.states: list[tuple[int, Any]] = []
+        self.peers: dict[int, int] = {}
+        """The worker that each gate was last sent to."""
         self._size_of = size_of
 
     def send(self, peer: int, parcels: list[tuple[int, list[Item]]]) -> int:
         if not self.room:
             return 0
         self.messages.append([(gate, list(items)) for gate, items in parcels])
+        self.peers.update((gate, peer) for gate, _ in parcels)
         return sum(self._size_of(items) for _, items in parcels)
 
     def credit(self, peer: int, *credit: Any) -> None:
         self.credits.append((peer, *credit))
+
+    def state(self, peer: int, message: Any) -> bool:
+        self.states.append((peer, message))
+        return True
 
     def check(self, record: Any) -> None:
         pass

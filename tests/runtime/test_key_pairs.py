@@ -226,11 +226,14 @@ def test_another_deployment_begins_anew_and_new_instances_count_too() -> None:
         core.round()
     assert core.pairs is not None
     assert core.pairs.sampled
-    core.change(
-        changed(
-            core.deployment, parallelism={"tag": 3, "sink": 3}, workers={InstanceId("tag", 2): 0}
-        )
+    after = changed(
+        core.deployment, parallelism={"tag": 3, "sink": 3}, workers={InstanceId("tag", 2): 0}
     )
+    core.prepare(1, after)
+    core.switch()
+    while core.moved() is None:
+        core.round()
+        core.move()
     assert core.pairs.sampled == 0
     while core.round():
         pass

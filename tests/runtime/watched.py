@@ -37,7 +37,7 @@ class WatchedCore(Core):
     ) -> None:
         super().deliver(sender, parcels, sent_ns, size_bytes)
         for gate, items in parcels:
-            inlet = self._site.inlets[gate, sender]
+            inlet = self.site.inlets[gate, sender]
             assert not inlet.ended, "something came after the end"
             assert inlet.queued < self.limits.window_records + max(1, records_in(items))
             WatchedCore.largest_queue = max(WatchedCore.largest_queue, inlet.queued)
@@ -49,7 +49,7 @@ class WatchedCore(Core):
         for instance in self.instances:
             for one in instance.full:
                 assert not isinstance(one, Lane) or one.records >= one.most_records
-        for lane in self._site.lanes.values():
+        for lane in self.site.lanes.values():
             assert 0 <= lane.credit_used <= lane.sent
             assert bool(lane.bytes_used) <= bool(lane.credit_used)
             largest = max(WatchedCore.largest_bytes_used, lane.bytes_used)

@@ -77,3 +77,28 @@ def test_rows_of_a_stream_count_once_and_the_next_job_goes_on(spark: Any, tmp_pa
     job.stop()
     assert job.exception() is None
     assert sorted(written(tmp_path / "out")) == list(range(4_000))
+
+
+def test_a_stream_goes_on_from_a_savepoint_in_another_folder(spark: Any, tmp_path: Path) -> None:
+    arrivals, saved = tmp_path / "in", tmp_path / "saved"
+
+    def seen(count: int) -> Callable[[], bool]:
+        return lambda: len(written(tmp_path / "out")) >= count or not job.is_active
+
+    put_numbers(arrivals, "0", range(500))
+    job = into(tmp_path, stream_of(spark, arrivals)).start(
+        spark, workers=2, checkpoint=tmp_path / "kept", checkpoint_s=0.1
+    )
+    until(seen(500))
+    put_numbers(arrivals, "1", range(500, 1_000))
+    until(seen(600))  # in the middle of a micro-batch, or behind it
+    job.stop(savepoint=saved)
+    assert job.exception() is None
+    put_numbers(arrivals, "2", range(1_000, 1_500))
+    job = into(tmp_path, stream_of(spark, arrivals)).start(
+        spark, workers=2, checkpoint=tmp_path / "new", checkpoint_s=0.1, restore=saved
+    )
+    until(seen(1_500))
+    job.stop()
+    assert job.exception() is None
+    assert sorted(written(tmp_path / "out")) == list(range(1_500))

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import tailrace as tr
+from tailrace.checkpoint.copying import NOTES, copy_notes
 from tailrace.checkpoint.errors import CheckpointError, LeaseHeldError
 from tailrace.checkpoint.folder import folder_at
 from tailrace.checkpoint.manifest import Manifest
 from tailrace.checkpoint.store import Store
+from tailrace.connectors.journal_log import JournalLog, Place
+from tailrace.graph.model import Graph
 from tailrace.runtime.guarantees import bound
-from tailrace.spark.checkpoints import Checkpoints
+from tailrace.spark.checkpoints import Checkpoints, check_notes
 
 
 def counting() -> tr.Topology:
@@ -50,10 +55,60 @@ def test_a_folder_is_free_again_after_a_refusal_and_only_then(tmp_path: Path) ->
     Checkpoints(counting().graph, tmp_path / "new").close()
 
 
-def test_a_journal_is_not_in_a_savepoint(tmp_path: Path) -> None:
-    epoch_in(tmp_path / "saved")
+def journaled(folder: Path) -> Graph:
     topology = tr.Topology("journal")
     topology.source(tr.sources.listen(0, journal=True), name="orders").sink(print)
-    graph = bound(topology.graph, str(tmp_path / "new"))
-    with pytest.raises(CheckpointError, match="the journal of 'orders' are kept with"):
-        Checkpoints(graph, tmp_path / "new", restore=tmp_path / "saved")
+    return bound(topology.graph, str(folder))
+
+
+def test_a_journal_goes_on_in_another_folder_and_may_have_more_there(tmp_path: Path) -> None:
+    epoch_in(tmp_path / "saved")
+    name = f"{NOTES}/orders/journal/0-of-1/000000000001.log"
+    folder_at(tmp_path / "saved").write(name, b"logged")
+    new = tmp_path / "new"
+    Checkpoints(journaled(new), new, restore=tmp_path / "saved").close()
+    assert (new / name).read_bytes() == b"logged"
+    more = f"{NOTES}/orders/journal/0-of-1/000000000002.log"
+    folder_at(new).write(more, b"what came before the first epoch, until the driver died")
+    Checkpoints(journaled(new), new, restore=tmp_path / "saved").close()
+    assert (new / more).exists()
+
+
+def test_a_folder_with_the_journal_of_another_job_is_refused(tmp_path: Path) -> None:
+    epoch_in(tmp_path / "saved")
+    for where in ("saved", "new"):
+        folder_at(tmp_path / where).write(f"{NOTES}/orders/journal/1.log", where.encode())
+    new = tmp_path / "new"
+    with pytest.raises(CheckpointError, match="is of another job than that in"):
+        Checkpoints(journaled(new), new, restore=tmp_path / "saved")
+    assert folder_at(new).read(f"{NOTES}/orders/journal/1.log") == b"new"
+
+
+def test_what_spark_notes_elsewhere_is_missed(tmp_path: Path) -> None:
+    epoch_in(tmp_path / "saved")
+    streaming: Any = SimpleNamespace(isStreaming=True)
+    topology = tr.Topology("stream")
+    topology.source(tr.sources.dataframe(streaming), name="rows").sink(print)
+    new = tmp_path / "new"
+    graph = bound(topology.graph, str(new))
+    with pytest.raises(CheckpointError, match="has nothing of what Spark notes of 'rows'"):
+        Checkpoints(graph, new, restore=tmp_path / "saved")
+    folder_at(tmp_path / "saved").write(f"{NOTES}/rows/spark/offsets/0", b"")
+    Checkpoints(graph, new, restore=tmp_path / "saved").close()
+    assert (new / NOTES / "rows/spark/offsets/0").exists()
+    with pytest.raises(CheckpointError, match=r"without checkpoint=, and the source 'rows'"):
+        check_notes(graph, None, "saved")
+
+
+def test_what_a_journal_had_logged_comes_from_its_copy(tmp_path: Path) -> None:
+    first, second = (folder_at(tmp_path / where) for where in ("first", "second"))
+    log = JournalLog(first, f"{NOTES}/orders/journal/0")
+    place = log.append([1, 2, 3])
+    log.append([4])
+    copy_notes(first, second)
+    log.append([5])
+    log.close()
+    copied = JournalLog(second, f"{NOTES}/orders/journal/0")
+    processed = Place(place.segment, 2)
+    rest = [one for group in copied.groups(processed, copied.before) for one in group.records]
+    assert rest == [3, 4]

@@ -266,6 +266,42 @@ def test_without_a_restart_left_the_job_fails_and_says_so(watched: Callable[...,
 
 
 @pytest.mark.parametrize("drain", [True, False])
+class Waits(tr.Sink):
+    """Opens when a file is there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def open(self, index: int, parallelism: int) -> None:
+        (self.folder / f"opening-{os.getpid()}").touch()
+        while not (self.folder / "go").exists():
+            time.sleep(0.01)
+
+    def write(self, records: Iterator[Any]) -> None:
+        for _ in records:
+            pass
+
+
+def test_a_supervisor_may_be_killed_before_the_job_has_ever_run(
+    watched: Callable[..., Watched], tmp_path: Path
+) -> None:
+    topology = counted(tmp_path / "out")
+    topology.source(range(2), name="few").sink(Waits(tmp_path), name="waits")
+    one = watched(topology)
+    deadline = time.monotonic() + PATIENCE_S
+    while not list(tmp_path.glob("opening-*")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    victim = one.workers()[1]
+    assert one.job.status == "starting"
+    kill(victim["supervisor"])
+    gone(victim["pid"])
+    (tmp_path / "go").touch()
+    one.until_running()
+    assert one.job.await_termination(PATIENCE_S)
+    assert one.job.exception() is None
+    assert results(tmp_path / "out") == EXACT
+
+
 @pytest.mark.parametrize("who", ["pid", "supervisor"])
 def test_a_job_can_be_stopped_while_it_recovers(
     watched: Callable[..., Watched], drain: bool, who: str

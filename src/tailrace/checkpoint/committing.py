@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from tailrace.checkpoint.copying import copy_epoch
 from tailrace.checkpoint.epochs import Write
 from tailrace.checkpoint.errors import CheckpointError, LeaseLostError
 from tailrace.checkpoint.folder import Folder
@@ -24,11 +25,13 @@ from tailrace.checkpoint.manifest import Manifest, OperatorNote, chained
 from tailrace.checkpoint.sections import Section
 from tailrace.checkpoint.store import Store
 from tailrace.graph.model import Graph
+from tailrace.runtime.deployment import Layout, with_parallelism
 
 _LOG = logging.getLogger(__name__)
 _NICE = 10
 _SWEPT_TOGETHER = 8
 """So many epochs are committed before old ones are cleared away, which takes longer."""
+_NO_ROUTES: Mapping[str, int] = {}
 _TRIES = 5
 _PAUSE_S = 0.2
 """Before the second try; each further one is twice as long."""
@@ -58,16 +61,22 @@ def next_manifest(
     *,
     attempt: int = 0,
     created_s: float = 0.0,
+    routes: Mapping[str, int] = _NO_ROUTES,
+    rescaled: bool = False,
 ) -> Manifest:
-    """The manifest of an epoch, by the one before it and what the workers have told."""
+    """The manifest of an epoch, by the one before it and what the workers have told.
+
+    `routes` are fingerprints, by operators. If operators had other numbers of instances in the one
+    before, they were `rescaled` while they ran, or begun anew with others.
+    """
     told: Sequence[Told] = write.parts
     finished = {one for part in told for one in part.finished}
     operators = {}
     for one in graph.operators:
         before = previous.operators.get(one.name)
         ended = {index for name, index in finished if name == one.name}
-        if before is not None and before.parallelism == one.parallelism:
-            ended.update(before.finished_in)
+        if before is not None and (rescaled or before.parallelism == one.parallelism):
+            ended.update(index for index in before.finished_in if index < one.parallelism)
         over = len(ended) == one.parallelism or (before is not None and before.finished)
         operators[one.name] = OperatorNote(
             type(one.logic).__name__,
@@ -75,6 +84,7 @@ def next_manifest(
             versions.get(one.name, 0),
             over,
             tuple(sorted(ended)),
+            routes.get(one.name, 0),
         )
     parallelism = {one.name: one.parallelism for one in graph.operators}
     sections = [section for part in told for section in part.sections]
@@ -120,6 +130,7 @@ class Committer:
         self._keep = keep
         self._asked: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._unswept = 0
+        self._wrote = False
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tailrace-epochs", daemon=True)
         self._thread.start()
@@ -135,9 +146,13 @@ class Committer:
         attempt: int,
         done: Callable[[Written], None],
         failed: Callable[[str], None],
+        layout: Layout | None = None,
     ) -> None:
-        """Write a manifest, and then call `done`; `failed` with a reason, if it cannot be."""
-        self._asked.put(lambda: self._write(write, attempt, done, failed))
+        """Write a manifest, and then call `done`; `failed` with a reason, if it cannot be.
+
+        With the `layout` that it was cut under, if that may not be the graph's any more.
+        """
+        self._asked.put(lambda: self._write(write, attempt, done, failed, layout))
 
     def savepoint(self, folder: Folder, done: Callable[[Manifest | CheckpointError], None]) -> None:
         """Copy the newest epoch that counts to another folder."""
@@ -165,14 +180,17 @@ class Committer:
         attempt: int,
         done: Callable[[Written], None],
         failed: Callable[[str], None],
+        layout: Layout | None,
     ) -> None:
         manifest = next_manifest(
             self.manifest,
             write,
-            self._graph,
+            self._graph if layout is None else with_parallelism(self._graph, layout.parallelism),
             self._versions,
             attempt=attempt,
             created_s=time.time(),
+            routes=_NO_ROUTES if layout is None else layout.routed(self._graph),
+            rescaled=self._wrote,
         )
         pause_s = _PAUSE_S
         for tried in range(1, _TRIES + 1):
@@ -190,6 +208,7 @@ class Committer:
                 self._closed.wait(pause_s)
                 pause_s *= 2
         self.manifest = manifest
+        self._wrote = True
         new = {section.file for part in write.parts for section in part.sections}
         size = sum(section.length for section in manifest.sections if section.file in new)
         done(Written(manifest, size))
@@ -209,14 +228,6 @@ class Committer:
             done(copy_epoch(self._store.folder, self.manifest, folder))
         except Exception as error:
             done(error if isinstance(error, CheckpointError) else CheckpointError(repr(error)))
-
-
-def copy_epoch(folder: Folder, manifest: Manifest, target: Folder) -> Manifest:
-    """Have an epoch, with all that it needs, in another folder, too."""
-    for name in sorted(manifest.files):
-        target.write(name, folder.read(name))
-    Store(target).commit(manifest)
-    return manifest
 
 
 def operators_with_versions(graph: Graph) -> dict[str, int]:

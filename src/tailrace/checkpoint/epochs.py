@@ -21,10 +21,14 @@ class Stage(Enum):
 
 @dataclass(frozen=True)
 class Begin:
-    """Have all workers cut an epoch. Behind the `last` one sources give nothing any more."""
+    """Have all workers cut an epoch. Behind the `last` one sources give nothing any more.
+
+    With the number of a `change`, the deployment is another one behind it.
+    """
 
     epoch: int
     last: bool
+    change: int = 0
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,9 @@ class Epochs:
     taking_part: int = 0
     """How many workers the newest epoch has: those that there were when it began."""
     begun_s: float = 0.0
+    paused: bool = False
+    """Whether none begins, because the deployment changes; but for the one that comes with it."""
+    _change: int = 0
     _due_s: float = 0.0
     _asked: bool = False
     """Whether somebody wants an epoch now."""
@@ -88,6 +95,7 @@ class Epochs:
         Also when the last epoch counts: not all may have heard of it, so there will be another.
         """
         self.running = self.over = False
+        self.paused, self._change = False, 0
         self._parts.clear()
         self._ended.clear()
         if self.stage is Stage.CUTTING:
@@ -101,6 +109,10 @@ class Epochs:
     def ask(self) -> None:
         """Somebody wants an epoch as soon as possible."""
         self._asked = True
+
+    def change(self, number: int) -> None:
+        """Begin an epoch as soon as possible, behind which the deployment is another one."""
+        self._change = number
 
     def stop(self) -> None:
         """The job is to end behind an epoch."""
@@ -130,6 +142,7 @@ class Epochs:
     def due_s(self) -> float | None:
         """When an epoch begins by itself; None: not before something else happens."""
         waits = self.running and not self.over and self.stage is Stage.COMMITTED
+        waits = waits and not self.paused
         return self._due_s if waits else None
 
     def tick(self, now_s: float) -> list[Act]:
@@ -137,13 +150,16 @@ class Epochs:
         all_ended = len(self._ended) == self.workers
         if not self.running or self.over or self.stage is not Stage.COMMITTED:
             return []
-        if now_s < self._due_s and not self._asked and not self._stopping and not all_ended:
-            return []
+        change, self._change = self._change, 0
+        if not change:
+            wanted = self._asked or self._stopping or all_ended or now_s >= self._due_s
+            if self.paused or not wanted:
+                return []
         self.stage, self._asked, self.begun_s = Stage.CUTTING, False, now_s
-        self._last = self._stopping or all_ended
+        self._last = not change and (self._stopping or all_ended)
         self.taking_part = self.workers
         self._due_s = now_s + self.every_s
-        return [Begin(self.committed + 1, self._last)]
+        return [Begin(self.committed + 1, self._last, change)]
 
     def cut(self, rank: int, epoch: int, part: Any, *, ended: bool) -> list[Act]:
         """What a worker has of an epoch is safe. Of another than the one in progress it is old."""

@@ -29,6 +29,8 @@ class OperatorNote:
     finished: bool = False
     finished_in: tuple[int, ...] = ()
     """The instances whose input had ended, by index."""
+    routes: int = 0
+    """Which keys were whose, as `Routes.fingerprint` tells it."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,8 @@ def chained(
     """The sections of a manifest that goes on from another, with what was written since.
 
     A full section replaces what there was of the keyed state of its operator and instance, a delta
-    goes behind it, a shared one replaces the shared one. Deltas without entries are left out.
+    goes behind it, a shared one replaces the shared one. With the last part of a sweep, what was
+    there before the first one is needed no more. Deltas without entries are left out.
     Instances of which nothing new has come keep what they had, unless by `parallelism` they are no
     more.
     """
@@ -135,14 +138,24 @@ def chained(
     )
     for section in sections:
         chain = merged.setdefault((section.operator, section.index), [])
-        if section.kind == "delta":
-            if not section.entries:
-                continue
-        else:
+        if section.kind == "delta" and not section.entries:
+            continue
+        if section.kind == "rest":
+            chain[:] = _since_sweep(chain)
+        elif section.kind in ("full", "shared"):
             shared = section.kind == "shared"
             chain[:] = [one for one in chain if (one.kind == "shared") is not shared]
         chain.append(section)
     return tuple(section for chain in merged.values() for section in chain)
+
+
+def _since_sweep(chain: list[Section]) -> list[Section]:
+    """Without what the sweep that ends now has written anew; one that was broken off stays."""
+    kinds = [one.kind for one in chain]
+    whole = max((at for at, kind in enumerate(kinds) if kind in ("full", "rest")), default=-1)
+    parts = (at for at, kind in enumerate(kinds) if kind == "part" and at > whole)
+    first = next(parts, len(chain))
+    return [one for at, one in enumerate(chain) if at >= first or one.kind == "shared"]
 
 
 def to_json(manifest: Manifest) -> bytes:
@@ -180,6 +193,7 @@ def to_json(manifest: Manifest) -> bytes:
                 "state_version": note.state_version,
                 "finished": note.finished,
                 "finished_in": note.finished_in,
+                "routes": note.routes,
             }
             for name, note in manifest.operators.items()
         },

@@ -1,7 +1,8 @@
 """From an epoch back to running steps: who goes on from what, whatever the numbers are now.
 
-Keyed state belongs to an operator and a key. Where an operator has as many instances as it had,
-each reads what its predecessor wrote; otherwise each reads all of it and keeps its own keys.
+Keyed state belongs to an operator and a key. Where an operator has as many instances as it had, and
+each the keys that it had, each reads what its predecessor wrote; otherwise each reads all of it and
+keeps its own keys.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from tailrace.checkpoint.manifest import Manifest
 from tailrace.checkpoint.reading import Migrate, read_dict, read_shared
 from tailrace.checkpoint.sections import Section
 from tailrace.graph.model import Graph, Rule
+from tailrace.runtime.chains import NO_CHAIN, Chain
 from tailrace.runtime.deployment import Deployment
 from tailrace.runtime.source import Split
-from tailrace.runtime.state import NO_CHAIN, Chain, GoingOn
+from tailrace.runtime.state import GoingOn
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,8 @@ class Restoring:
         if note is None:
             return None
         parallelism = self.deployment.graph.operator(operator).parallelism
-        same = note.parallelism == parallelism
+        routes = self.deployment.layout.routed(self.deployment.graph).get(self._head(operator), 0)
+        same = note.parallelism == parallelism and note.routes == routes
         sections = self.manifest.of(operator, index if same else None)
         shared = read_shared(self.folder, sections)
         owns = None if same else self._owner_of(operator, index, parallelism)
@@ -61,6 +64,9 @@ class Restoring:
             handles=[pickle.loads(one) for one in handles[index::parallelism]],
             chain=chain_of(sections) if same and not self.elsewhere else NO_CHAIN,
         )
+
+    def _head(self, operator: str) -> str:
+        return self.deployment.wiring.home[operator].operators[0]
 
     def _owner_of(self, operator: str, index: int, parallelism: int) -> Callable[[Hashable], bool]:
         """Whether a key is this instance's now."""
@@ -95,7 +101,7 @@ def chain_of(sections: Iterable[Section]) -> Chain:
     chain = NO_CHAIN
     for section in sections:
         if section.kind != "shared":
-            chain = chain.longer(section.kind == "full", section.length)
+            chain = chain.longer(section.kind, section.length)
     return chain
 
 

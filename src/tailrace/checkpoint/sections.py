@@ -20,7 +20,8 @@ from tailrace.checkpoint.folder import Buffer, Folder
 from tailrace.runtime.state import FORGOTTEN as FORGOTTEN
 from tailrace.runtime.state import Encoded as Encoded
 
-Kind = Literal["full", "delta", "shared"]
+Kind = Literal["full", "delta", "part", "rest", "shared"]
+"""All keys, those that have changed, a part of all others and the last such part; no keys."""
 Pair = tuple[Hashable, Any]
 
 SECTION_VERSION = 1
@@ -28,8 +29,6 @@ MAGIC = b"TRS" + bytes([SECTION_VERSION])
 """What a section begins with; the last byte is the version of the format."""
 BLOCK = struct.Struct("<QI")
 """What a block begins with: bytes of its pickle, and their crc."""
-MOST_CHAIN = 20
-"""Sections; a chain that is longer is replaced by a full one."""
 
 
 @dataclass(frozen=True)
@@ -122,18 +121,6 @@ class EpochFile:
         if sections:
             folder.write(self.name, buffers)
         return sections
-
-
-def next_is_full(chain: Sequence[Section]) -> bool:
-    """Whether the next snapshot of an instance is to be a full one.
-
-    `chain` is what there is of its keyed state. A full one is due when there is none yet, when the
-    chain has more than 20 sections, or when all deltas are larger than the full one.
-    """
-    keyed = [section for section in chain if section.kind != "shared"]
-    full_bytes = sum(section.length for section in keyed if section.kind == "full")
-    delta_bytes = sum(section.length for section in keyed if section.kind == "delta")
-    return not full_bytes or len(keyed) > MOST_CHAIN or delta_bytes > full_bytes
 
 
 def chains(sections: Iterable[Section]) -> dict[tuple[str, int], list[Section]]:

@@ -1,4 +1,4 @@
-"""Files of epochs: hidden and on disk when an epoch is prepared, seen when it is committed.
+"""Files of epochs: hidden when an epoch is prepared, on disk before it counts, seen when it does.
 
 Whatever dies when: after the job has gone on from its last epoch, the files that can be seen hold
 the records of all epochs up to that one, and no others.
@@ -23,7 +23,7 @@ _BUFFER_BYTES = 1 << 16
 
 
 class Prepared(NamedTuple):
-    """The files of one instance and epoch, whole and on disk under their hidden names."""
+    """The files of one instance and epoch, whole under their hidden names."""
 
     directory: str
     files: tuple[tuple[str, str], ...]
@@ -105,10 +105,8 @@ class EpochFiles:
             raise
 
     def complete(self) -> None:
-        """Get the file onto the disk, if there is one; what comes next is written to another."""
+        """End the file, if there is one; what comes next is written to another."""
         if self._file is not None:
-            self._file.flush()
-            os.fsync(self._file.fileno())
             self._file.close()
             self._file = None
 
@@ -125,7 +123,6 @@ class EpochFiles:
         if not names:
             return None
         shown = (epoch_name(self._writing, epoch, i, self._extension) for i in range(len(names)))
-        _sync_names(self._directory)
         return Prepared(str(self._directory), tuple(zip(names, shown, strict=True)))
 
     def discard(self) -> None:
@@ -139,9 +136,25 @@ class EpochFiles:
             (self._directory / name).unlink(missing_ok=True)
         self._names = []
 
+    def close(self) -> None:
+        """Remove the files since the last epoch; those that can be seen stay so."""
+        self.discard()
+        if self._directory.is_dir():
+            _sync(self._directory)
+
+
+def sync(prepared: Prepared) -> None:
+    """Have the files on the disk under the names that they have, hidden or seen."""
+    directory = Path(prepared.directory)
+    for hidden, _ in prepared.files:
+        with suppress(FileNotFoundError):  # it can be seen, and was synced before
+            _sync(directory / hidden)
+    if directory.is_dir():
+        _sync(directory)
+
 
 def commit(prepared: Prepared) -> None:
-    """Let the files be seen; those that are already stay as they are."""
+    """Let the files be seen; those that are already stay as they are. They last after a `sync`."""
     directory = Path(prepared.directory)
     for hidden, shown in prepared.files:
         try:
@@ -154,8 +167,6 @@ def commit(prepared: Prepared) -> None:
                     directory / shown,
                     hidden,
                 )
-    if directory.is_dir():
-        _sync_names(directory)
 
 
 def abort(prepared: Prepared) -> None:
@@ -164,8 +175,9 @@ def abort(prepared: Prepared) -> None:
         (Path(prepared.directory) / hidden).unlink(missing_ok=True)
 
 
-def _sync_names(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
+def _sync(path: Path) -> None:
+    """Of a directory, the names in it."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -42,6 +42,7 @@ class Journaled(Source):
     source: Source
     folder: str | None = None
     rewinds = True
+    tied = True
 
     def __post_init__(self) -> None:
         if self.source.rewinds:

@@ -90,6 +90,7 @@ class Parquet(Sink):
     every_rows: int | None = None
     """A file appears after so many seconds, if it has rows, or with at least so many rows."""
     guarantee = "exactly once"
+    tied = True
     _writing: Writing = field(init=False, repr=False)
     _epochs: EpochFiles | None = field(default=None, init=False, repr=False)
     _inferred: bytes | None = field(default=None, init=False, repr=False)
@@ -258,7 +259,7 @@ class Parquet(Sink):
         if self._part is not None:
             self._part.discard()
         if self._epochs is not None:
-            self._epochs.discard()
+            self._epochs.close()
 
     def _close_writer(self) -> None:
         if self._writer is not None and self._writer.is_open:
@@ -268,11 +269,15 @@ class Parquet(Sink):
     # ---- checkpoints ----
 
     def prepare(self, epoch: int) -> Prepared | None:
-        """Get the rows since the last epoch onto the disk, in hidden files."""
+        """End the hidden files of the rows since the last epoch."""
         assert self._epochs is not None, "not under checkpoints"
         with self._epochs.writing():
             self._complete()
         return self._epochs.prepare(epoch)
+
+    def sync(self, handle: Any) -> None:
+        """Have files on the disk."""
+        epoch_files.sync(handle)
 
     def commit(self, handle: Any) -> None:
         """Let files appear."""

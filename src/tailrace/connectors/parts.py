@@ -114,6 +114,7 @@ class LineFiles(Sink):
     """Replace files of the same names; others in the directory stay."""
     every_s: float | None = 1.0
     guarantee = "exactly once"
+    tied = True
     _epochs: EpochFiles | None = field(default=None, init=False, repr=False)
     _part: Part | None = field(default=None, init=False, repr=False)
     _file: IO[bytes] | None = field(default=None, init=False, repr=False)
@@ -179,17 +180,22 @@ class LineFiles(Sink):
 
     def close(self) -> None:
         """Keep what can be seen, or was prepared; remove what cannot."""
-        self.roll_back()
-        if self._part is not None:
+        if self._epochs is not None:
+            self._epochs.close()
+        elif self._part is not None:
             self._part.discard()
         elif self._file is not None:
             self._file.close()
 
     def prepare(self, epoch: int) -> Prepared | None:
-        """Get the lines since the last epoch onto the disk, hidden."""
+        """End the hidden file of the lines since the last epoch."""
         assert self._epochs is not None, "not under checkpoints"
         self.write(iter(()))
         return self._epochs.prepare(epoch)
+
+    def sync(self, handle: Any) -> None:
+        """Have a file on the disk."""
+        epoch_files.sync(handle)
 
     def commit(self, handle: Any) -> None:
         """Let a file appear."""

@@ -15,11 +15,14 @@ from tailrace.checkpoint.parts import write_part
 from tailrace.checkpoint.restoring import Restoring
 from tailrace.checkpoint.sections import Section
 from tailrace.control.protocol import Peers, Settings, Snapshotted
+from tailrace.control.slices import USUAL_NS, set_slice
 from tailrace.runtime.core import Core
 from tailrace.runtime.cuts import Part
 from tailrace.runtime.deployment import Deployment
 
 _TRIES = 3
+_NICE = 10
+"""The loop, which has the same core, goes first."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,7 @@ class Checkpointing:
         )
 
     def _write(self) -> None:
+        set_slice(USUAL_NS, _NICE)
         while (asked := self._asked.get()) is not None:
             attempt, part, versions = asked
             name = data_name(part.epoch, self._settings.generation, attempt, self._rank)

@@ -20,6 +20,7 @@ from tailrace.checkpoint.committing import Committer, Written
 from tailrace.checkpoint.epochs import Epochs
 from tailrace.checkpoint.manifest import Manifest
 from tailrace.control.budget import STANDARD, Budget
+from tailrace.control.changing import Changing
 from tailrace.control.clocks import AskClock, Reference
 from tailrace.control.joining import ScaleError
 from tailrace.control.orders import ALL, Decision, Line, Order
@@ -33,6 +34,7 @@ from tailrace.control.protocol import (
     unpack,
 )
 from tailrace.control.roster import STARTING, Roster
+from tailrace.runtime.deployment import Layout
 from tailrace.tail.modes import Tail
 from tailrace.transport.identity import Identity, new_secret
 from tailrace.transport.listener import Ports, TcpListener
@@ -75,10 +77,12 @@ class Coordinator:
         ports: Ports | None = None,
         recover: bool = False,
         budget: Budget = STANDARD,
+        layout: Layout | None = None,
     ) -> None:
         """Listen at `host`, at one of the `ports`. With `tls` records are encrypted, too.
 
         With `recover` the job goes on without workers that are lost, within the `budget`.
+        With a `layout`, by places, the deployment may change while the job runs.
         `on_over` is called when all is over, `on_reports` when workers have reported: about twice
         a second, and more rarely if it takes long.
         """
@@ -88,6 +92,8 @@ class Coordinator:
         self.tls = tls
         self._welcome = Welcome(new_secret(identity), identity if tls else None)
         self.roster = Roster(workers, wanted, node, replaced, recover=recover, budget=budget)
+        if layout is not None:
+            self.roster.changing = Changing(layout)
         self._told_events = 0
         self._committer: Committer | None = None
         self.last_checkpoint: LastCheckpoint | None = None
@@ -154,7 +160,9 @@ class Coordinator:
         """Something outside of the workers went wrong."""
         self._ask(lambda: self.roster.fail(reason, traceback))
 
-    def relaunch(self, reason: str, traceback: str = "", launch: int | None = None) -> int | None:
+    def relaunch(
+        self, reason: str, traceback: str = "", launch: int | None = None, lost: bool = False
+    ) -> int | None:
         """Spark has ended the workers: the number of the launch to follow; None: it is over.
 
         If a further stage of that `launch` ended first, it is known which one follows.
@@ -163,13 +171,27 @@ class Coordinator:
 
         def decide() -> list[Order]:
             self.roster.now_s = time.monotonic()
-            orders = self.roster.relaunch(reason, traceback, launch)
+            orders = self.roster.relaunch(reason, traceback, launch, lost)
             if not self.roster.over:
                 following.append(self.roster.launch)
             return orders
 
         self._ask(decide)
         return following[0] if following else None
+
+    def change(self, layout: Layout) -> int:
+        """Have another deployment, by places; the number of the change. Raises if not now."""
+        numbers: list[int] = []
+
+        def decide() -> list[Order]:
+            self.roster.now_s = time.monotonic()
+            numbers.append(self.roster.change(layout))
+            return self.roster.look_at_change()
+
+        self._ask(decide)
+        if not numbers:
+            raise RuntimeError("the job has ended")
+        return numbers[0]
 
     def grow(self, more: int, within_s: float) -> int:
         """Expect so many more workers: the number of the stage that they are to be of.
@@ -355,7 +377,9 @@ class Coordinator:
         with self._lock:
             writes, self.roster.writes = self.roster.writes, []
         for write in writes:
-            self._committer.write(write, self.roster.attempt, self._on_written, self.fail)
+            changing = self.roster.changing
+            layout = changing.layout_of(write.epoch) if changing else None
+            self._committer.write(write, self.roster.attempt, self._on_written, self.fail, layout)
 
     def _on_written(self, written: Written) -> None:
         """In the committer's thread."""

@@ -125,6 +125,9 @@ class Joining:
             raise ScaleError(f"the job is {phase}; workers come and go only while it runs")
         if self.growth is not None or self.departure is not None:
             raise ScaleError("the number of workers is being changed already; wait for that")
+        changing = self._roster.changing
+        if changing is not None and changing.current is not None:
+            raise ScaleError(f"change {changing.current.number} is in progress; wait for that")
 
     def _end(self, number: int, error: str) -> None:
         self._outcomes[number] = error
@@ -296,7 +299,8 @@ class Joining:
         hellos = (*(roster.hellos[rank] for rank in running), *joining)
         seats, _ = more_places(roster.seats, roster.wanted, hellos, growth.ranks, roster.node)
         # Nothing runs in them, so they need nothing of the epoch but its number.
-        peers = Peers(hellos, seats, roster.attempt, roster.epoch)
+        layout = None if roster.changing is None else roster.changing.layout
+        peers = Peers(hellos, seats, roster.attempt, roster.epoch, layout=layout)
         orders: list[Order] = []
         for line in growth.lines.values():
             orders += [(Line(line), peers), (Line(line), Joined(self.round, ()))]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 from tailrace.control.checkpointing import restoring
@@ -18,7 +17,7 @@ from tailrace.control.sockets import Sockets
 from tailrace.graph.model import Graph
 from tailrace.runtime.core import Core, Limits, nothing_kept
 from tailrace.runtime.deployment import NOWHERE, deploy
-from tailrace.runtime.tabled import with_tables
+from tailrace.runtime.moving import StateMessage
 from tailrace.transport.peer import Arrivals, JumboCodec, Load, Parcel, Peer, RingPeer, TcpPeer
 from tailrace.transport.ring import Doorbell, Ring, RingError
 from tailrace.transport.tcp import Refusals, TcpConfig, TcpConnection
@@ -60,7 +59,7 @@ class Meeting:
         self._arrivals = self._expect()
 
     def _expect(self) -> Arrivals:
-        arrivals = Arrivals(self._codec, self._deliver, self._credited)
+        arrivals = Arrivals(self._codec, self._deliver, self._credited, self._told_of_state)
         arrivals.begin(self._attempt)
         return arrivals
 
@@ -209,11 +208,12 @@ class Meeting:
         way back there, else from what is kept of it.
         """
         graph, placement, limits = job or pickle.loads(self._settings.job)
-        deployment = deploy(
-            graph, [place if place == NOWHERE else seats[place] for place in placement]
-        )
-        if self._settings.tables:
-            deployment = with_tables(deployment, pickle.loads(self._settings.tables))
+        if peers is not None and peers.layout is not None:
+            deployment = peers.layout.seated(seats).of(graph)
+        else:
+            deployment = deploy(
+                graph, [place if place == NOWHERE else seats[place] for place in placement]
+            )
         kept = None if peers is None else restoring(peers, deployment, self._settings.checkpoint)
         if before is not None and peers is not None:
             assert before.cuts is not None
@@ -247,8 +247,11 @@ class Meeting:
 
     def _credited(self, sender: int, gate: int, taken: int, window: int, load: Load) -> None:
         if self._core is not None:
-            with suppress(KeyError):  # of a job that was done here before
-                self._core.credit(gate, taken, window, load)
+            self._core.credit(gate, taken, window, load)
+
+    def _told_of_state(self, sender: int, message: bytes) -> None:
+        if self._core is not None:
+            self._core.receive_state(sender, pickle.loads(message))
 
     def flush(self) -> None:
         """Send what waits, as far as there is room; raises ConnectionError for a lost peer."""
@@ -290,6 +293,10 @@ class Meeting:
     def credit(self, peer: int, gate: int, taken: int, window: int, load: Load) -> None:
         """Tell a sender what was taken."""
         self._peers[peer].credit(gate, taken, window, load)
+
+    def state(self, peer: int, message: StateMessage) -> bool:
+        """Send what is said of keys that move; see `Peer.state`. Raises what pickle raises."""
+        return self._peers[peer].state(pickle.dumps(message, 5))
 
     def check(self, record: Any) -> None:
         """Raise CodecError if a record cannot be sent."""

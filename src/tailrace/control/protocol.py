@@ -13,6 +13,7 @@ from tailrace.checkpoint.sections import Section
 from tailrace.control.clocks import AskClock, ClockTold
 from tailrace.routing.pairs import Sketched
 from tailrace.runtime.counting import LaneCounts, SentBy, WaitCounts, columns
+from tailrace.runtime.deployment import Layout
 from tailrace.runtime.guard import Counts
 from tailrace.runtime.histogram import Histogram
 from tailrace.tail.modes import Tail
@@ -77,8 +78,6 @@ class Settings:
     """Which of the stages of that launch these are: 0 the first, others by `Joining.number`."""
     first_rank: int = 0
     """The rank of the first of them; the last is that of the last worker."""
-    tables: bytes = field(default=b"", repr=False)
-    """The pickled `Tables` of keys that it starts with, if any."""
     count_pairs: bool = False
     """Whether workers count from the start which keys lead to which."""
 
@@ -134,6 +133,8 @@ class Peers:
     epoch: int = 0
     manifest: str = ""
     kept_in: str = ""
+    layout: Layout | None = None
+    """Who runs where and owns what, by places; None: as in the settings."""
 
 
 @dataclass(frozen=True)
@@ -186,6 +187,51 @@ class BeginEpoch:
 
     epoch: int
     last: bool = False
+    change: int = 0
+    """The number of the change that was prepared and comes with it; 0: none does."""
+
+
+@dataclass(frozen=True)
+class PrepareChange:
+    """Have what another deployment needs, and say so; see `control/changing.py`."""
+
+    number: int
+    layout: Layout
+    """By ranks."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A worker has it, or says why it cannot."""
+
+    rank: int
+    number: int
+    trouble: str = ""
+    attempt: int = 0
+
+
+@dataclass(frozen=True)
+class CallOffChange:
+    """What was prepared will not be."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class SwitchOver:
+    """Go over to what was prepared; in jobs without checkpoints."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Moved:
+    """All that was to come to a worker, or to leave it, has."""
+
+    rank: int
+    number: int
+    moved_keys: int
+    attempt: int = 0
 
 
 @dataclass(frozen=True)
@@ -276,6 +322,8 @@ class Progress:
     """How far its clock may be from the job's; 0 on the coordinator's host."""
     attempt: int = 0
     """The one that all this is of."""
+    change: int = 0
+    """The last change of the deployment that is done there."""
     sampled_pairs: int = 0
     """How many records `pairs` are of."""
     operators: dict[str, Counts] = field(default_factory=dict)
@@ -285,6 +333,8 @@ class Progress:
     received: dict[str, int] = field(default_factory=dict)
     transfer: dict[str, Histogram] = field(default_factory=dict)
     wait: dict[str, Histogram] = field(default_factory=dict)
+    keys: dict[str, int] = field(default_factory=dict)
+    """How many keys have state here, by operator."""
     queued: dict[str, int] = field(default_factory=dict)
     room: dict[str, int] = field(default_factory=dict)
     """How many records the queues may hold."""
@@ -368,6 +418,11 @@ Message = (
     | Leave
     | RollBack
     | BeginEpoch
+    | PrepareChange
+    | Prepared
+    | CallOffChange
+    | SwitchOver
+    | Moved
     | Snapshotted
     | Committed
     | Drained

@@ -81,6 +81,14 @@ class Recovery:
         self.launch += 1
         return True
 
+    @property
+    def may_launch(self) -> bool:
+        """Whether Spark may be asked anew: the job has run, or a worker was there and is lost.
+
+        What else ends before the job has ever run would end again.
+        """
+        return self.ran or self._may_launch
+
     def came(self, rank: int) -> None:
         """A worker is there, for the first time or again."""
         self._missing_since_s.pop(rank, None)

@@ -15,12 +15,15 @@ from dataclasses import dataclass, field
 
 from tailrace.checkpoint.epochs import Act, Begin, Commit, Epochs, Write
 from tailrace.control.budget import SAME_RECORD, STANDARD, Budget
+from tailrace.control.changing import Act as ChangeAct
+from tailrace.control.changing import CallOff, Changing, Prepare, Switch
 from tailrace.control.joining import Joining
 from tailrace.control.orders import ALL, Decision, Line, Order
 from tailrace.control.protocol import (
     SILENCE_S,
     VERSION,
     BeginEpoch,
+    CallOffChange,
     Committed,
     Drained,
     Failed,
@@ -28,8 +31,11 @@ from tailrace.control.protocol import (
     Hello,
     Message,
     Met,
+    Moved,
     Open,
     Peers,
+    PrepareChange,
+    Prepared,
     Progress,
     Ready,
     RollBack,
@@ -37,9 +43,11 @@ from tailrace.control.protocol import (
     Snapshotted,
     Stop,
     Suspects,
+    SwitchOver,
 )
 from tailrace.control.recovery import Recovery
 from tailrace.control.seating import SeatingError, follows, home, named, reseat
+from tailrace.runtime.deployment import Layout
 from tailrace.tail.modes import Tail
 
 __all__ = ["ALL", "Decision", "Line", "Order", "Roster"]
@@ -120,6 +128,8 @@ class Roster:
     """Hosts that went silent."""
     now_s: float = 0.0
     """What time it is, as far as it was told."""
+    changing: Changing | None = None
+    """The deployment and its changes, by places; without, it stays as it is."""
     recovery: Recovery = field(init=False)
     joining: Joining = field(init=False)
 
@@ -167,7 +177,7 @@ class Roster:
                 if message.rank in self.progress:
                     self.earlier[message.rank] = self.progress[message.rank]
                 self.progress[message.rank] = message
-                if message.sampled_pairs:
+                if message.sampled_pairs and message.change == self._change_done:
                     self.pairs[message.rank] = message
                 self.reports += 1
                 # A thousand workers report: only an end is worth a look at all.
@@ -184,6 +194,20 @@ class Roster:
                 return self._act(
                     self.epochs.cut(message.rank, message.epoch, message, ended=message.ended)
                 )
+            case Prepared() if self.changing is not None:
+                return self._change(
+                    self.changing.prepared(
+                        message.rank, message.number, message.trouble, self.now_s, self.epochs
+                    )
+                )
+            case Moved() if self.changing is not None:
+                done = self.changing.switched(
+                    message.rank, message.number, message.moved_keys, self.now_s, self.epochs
+                )
+                if done:
+                    self.pairs.clear()  # they count anew
+                # The sooner an epoch counts under the new deployment, the sooner it is for good.
+                return self.ask_epoch() if done and self.epochs is not None else []
             case Drained() if self.epochs is not None:
                 self.epochs.drained(message.rank)
                 return self._act(self.epochs.tick(self.now_s))
@@ -217,17 +241,56 @@ class Roster:
                 case Write():
                     self.writes.append(act)
                 case Begin():
-                    told: Message = BeginEpoch(act.epoch, act.last)
+                    told: Message = BeginEpoch(act.epoch, act.last, act.change)
+                    if self.changing is not None:
+                        self.changing.epoch_begins(act.epoch)
                     orders += [(rank, told) for rank in meant]
                 case Commit():
                     told = Committed(act.epoch, act.last)
                     orders += [(rank, told) for rank in meant]
         return orders
 
+    @property
+    def _change_done(self) -> int:
+        return 0 if self.changing is None else self.changing.done
+
+    def change(self, layout: Layout) -> int:
+        """Have another deployment, by places; the number of the change. Raises if not now."""
+        if self.changing is None:
+            raise RuntimeError("this job keeps its deployment")
+        if self.phase not in (RUNNING, RECOVERING) or self.recovery.drains:
+            raise RuntimeError(f"the job is {self.phase}; it changes only while it runs")
+        if self.joining.growth is not None or self.joining.departure is not None:
+            raise RuntimeError("the number of workers is being changed; wait for that")
+        return self.changing.ask(layout, self.now_s)
+
+    def look_at_change(self) -> list[Order]:
+        """Begin a change that is wanted, if it is time for that."""
+        if self.changing is None or self.phase != RUNNING:
+            return []
+        return self._change(self.changing.look(self.workers, self.epochs, self.now_s))
+
+    def _change(self, acts: list[ChangeAct]) -> list[Order]:
+        orders: list[Order] = []
+        for act in acts:
+            match act:
+                case Prepare():
+                    told: Message = PrepareChange(act.number, act.layout.seated(self.seats))
+                case CallOff():
+                    told = CallOffChange(act.number)
+                case Switch():
+                    told = SwitchOver(act.number)
+            orders += [(rank, told) for rank in range(self.workers)]
+        if self.epochs is not None:
+            orders += self._act(self.epochs.tick(self.now_s))
+        return orders
+
     def written(self, epoch: int, manifest: str, kept_in: str) -> list[Order]:
         """The manifest of an epoch is there."""
         assert self.epochs is not None
         self.epoch, self.manifest, self.kept_in = epoch, manifest, kept_in
+        if self.changing is not None:
+            self.changing.epoch_counts(epoch)
         if self.epochs.running:
             self.recovery.restarts.progressed()
         orders = [*self._act(self.epochs.written(epoch)), *self.joining.look()]
@@ -325,7 +388,10 @@ class Roster:
         except SeatingError as error:
             return self.fail(str(error))
         recovery.introduced = True
-        peers = Peers(hellos, self.seats, self.attempt, self.epoch, self.manifest, self.kept_in)
+        layout = self.changing.begin() if self.changing is not None else None
+        peers = Peers(
+            hellos, self.seats, self.attempt, self.epoch, self.manifest, self.kept_in, layout
+        )
         return [(rank, peers) for rank in range(self.workers)]
 
     def seated(self, placement: tuple[int, ...]) -> tuple[int, ...]:
@@ -398,18 +464,23 @@ class Roster:
         self.met.clear()
         self.ways.clear()
         self.doubt = None
+        if self.changing is not None:
+            self.changing.set_back(self.now_s)
         if self.epochs is not None:
             self.epochs.halt()
 
-    def relaunch(self, reason: str, traceback: str = "", launch: int | None = None) -> list[Order]:
+    def relaunch(
+        self, reason: str, traceback: str = "", launch: int | None = None, lost: bool = False
+    ) -> list[Order]:
         """Spark has ended the tasks. If it may, the job goes on with others: see `launch`.
 
-        That those of a launch of before have ended is no news.
+        That those of a launch of before have ended is no news. `lost`: Spark has lost a process,
+        so before the job has ever run another try may help.
         """
         if self.over or launch not in (None, self.launch):
             return []
         recovery = self.recovery
-        if not self.recover or not recovery.ran:
+        if not self.recover or not (recovery.may_launch or lost):
             return self.fail(reason, traceback)
         if not recovery.relaunched(self.now_s, reason):
             return self.fail(f"{reason}; {recovery.restarts.used_up}", traceback)
@@ -450,6 +521,7 @@ class Roster:
                 return self._lose(None, self.doubt[1])
             return self.fail(self.doubt[1])
         orders = [*(self._introduce() if self.recover else []), *self.joining.look()]
+        orders += self.look_at_change()
         if self.epochs is not None and not self.over:
             orders += self._act(self.epochs.tick(now_s))
         return orders

@@ -24,6 +24,7 @@ from tailrace.control.protocol import (
     GUEST_ID,
     SILENCE_S,
     BeginEpoch,
+    CallOffChange,
     Committed,
     Drained,
     Go,
@@ -33,18 +34,23 @@ from tailrace.control.protocol import (
     Members,
     Message,
     Met,
+    Moved,
     Open,
     Peers,
+    PrepareChange,
+    Prepared,
     Reached,
     Ready,
     RollBack,
     SetTail,
     Settings,
     Stop,
+    SwitchOver,
     Welcome,
     unpack,
 )
 from tailrace.control.reporting import Reporting
+from tailrace.control.slices import SHORT_NS, USUAL_NS, set_slice
 from tailrace.control.sockets import Sockets
 from tailrace.control.waiting import Policy, Waiting, policy_of
 from tailrace.runtime.core import Core
@@ -74,7 +80,7 @@ _FINDING_NS = (SILENCE_S + 5) * 1_000_000_000
 _BREATH_NS = 50_000
 """Who has nothing to do but to encode rests so long between two slices: the system lets who never
 sleeps run for milliseconds, and then others, who may be workers with something to do."""
-_SWITCH_S = 0.0005
+_SWITCH_S = 0.0001
 """How long the thread that writes checkpoints may keep the loop from going on."""
 _REDIAL_MS = SILENCE_S * 1000
 """Who takes another's place knows that the coordinator was there a moment ago."""
@@ -193,6 +199,7 @@ class Worker:
 
         To leave before the end fails the job.
         """
+        set_slice(SHORT_NS)
         try:
             with collected_rarely():
                 self._arrive()
@@ -209,6 +216,7 @@ class Worker:
         except BaseException as error:
             self._fail(error)
         finally:
+            set_slice(USUAL_NS)
             self._close()
 
     def work_on(self, job: WorkerJob) -> None:
@@ -419,6 +427,11 @@ class Worker:
         self._polls = not naps or not self._polls
         busy = core.round(self._polls) or messages > 0
         self._encodes = core.cuts is not None and self._tend_epochs(core)
+        if core.moving is not None:
+            self._encodes |= core.move()
+            if (moved := core.moved()) is not None:
+                told = Moved(self._rank, moved.number, moved.moved_keys, self._attempt)
+                self._reporting.tell(told)
         self._meeting.flush()
         now_ns = self._clock_ns()
         if now_ns >= self._reporting.next_ns:
@@ -538,7 +551,13 @@ class Worker:
                 for stream, mode in message.modes.items():
                     self.core.set_tail(stream, mode)
             case BeginEpoch() if self.core is not None and self._running:
-                self.core.begin_epoch(message.epoch, last=message.last)
+                self.core.begin_epoch(message.epoch, last=message.last, change=message.change)
+            case PrepareChange() if self.core is not None and self._running:
+                self._prepare(self.core, message)
+            case CallOffChange() if self.core is not None and self._running:
+                self.core.call_off()
+            case SwitchOver() if self.core is not None and self._running:
+                self.core.switch()
             case Committed() if self.core is not None and self._running:
                 assert self.core.cuts is not None
                 self.core.cuts.committed(message.epoch)
@@ -551,6 +570,14 @@ class Worker:
                 # What went wrong first, anywhere. That a peer is gone may only mean that it has
                 # heard this before us.
                 self.error = message.error or ("" if self._suspects else self.error)
+
+    def _prepare(self, core: Core, message: PrepareChange) -> None:
+        trouble = ""
+        try:
+            core.prepare(message.number, message.layout.of(core.deployment.graph))
+        except Exception as error:
+            trouble = f"worker {self._rank} cannot prepare it: {error}"
+        self._reporting.tell(Prepared(self._rank, message.number, trouble, self._attempt))
 
     # ---- the end ----
 

@@ -26,6 +26,7 @@ from tailrace.runtime.core import Core, Item, Limits
 from tailrace.runtime.deployment import Gate, deploy
 from tailrace.runtime.exchange import Exchange, Lane, Stamp
 from tailrace.runtime.markers import Marker, Watermark
+from tailrace.runtime.moving import StateMessage
 from tailrace.runtime.reading import SourceLogic
 from tailrace.runtime.router import Router
 from tailrace.runtime.sink import Sink, SinkLogic
@@ -259,6 +260,10 @@ class Station:
 
     def credit(self, peer: int, *credit: Any) -> None:
         """Nobody waits for it."""
+
+    def state(self, peer: int, message: StateMessage) -> bool:
+        """Nothing moves here."""
+        raise NotImplementedError
 
     def check(self, record: Record) -> None:
         """Everything can be kept."""

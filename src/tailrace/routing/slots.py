@@ -9,7 +9,9 @@ from __future__ import annotations
 from array import array
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from typing import Literal
+from zlib import crc32
 
 from tailrace.routing.hashing import stable_hash
 
@@ -45,6 +47,43 @@ class Routes:
         """The same number of slots for each, as far as that goes; no table."""
         return _even(parallelism)
 
+    @cached_property
+    def fingerprint(self) -> int:
+        """Another number for other owners; 0: each has as many slots, in turn, and no table."""
+        parallelism = max(self.owners) + 1
+        if not self.keys and self.owners == Routes.even(parallelism).owners:
+            return 0
+        keys = sorted(f"{key!r} {owner}" for key, owner in self.keys.items())
+        owners = ",".join(map(str, self.owners))
+        return crc32("\n".join([owners, *keys]).encode("utf-8", "surrogateescape")) or 1
+
+    def spread(self, parallelism: int) -> Routes:
+        """The same number of slots for each of so many, with as few as can be changing owners.
+
+        Keys of the table that belonged to owners that are no more go by their slots.
+
+        >>> three = Routes.even(2).spread(3)
+        >>> [three.owners.count(index) for index in range(3)]
+        [5462, 5461, 5461]
+        >>> moved = sum(map(int.__ne__, Routes.even(2).owners, three.owners))
+        >>> moved == three.owners.count(2)
+        True
+        """
+        share, rest = divmod(SLOTS, parallelism)
+        room = [share + (index < rest) for index in range(parallelism)]
+        homeless = []
+        owners = array(_code(parallelism), self.owners)
+        for slot, owner in enumerate(owners):
+            if owner < parallelism and room[owner]:
+                room[owner] -= 1
+            else:
+                homeless.append(slot)
+        takers = iter([index for index, many in enumerate(room) for _ in range(many)])
+        for slot in homeless:
+            owners[slot] = next(takers)
+        keys = {key: owner for key, owner in self.keys.items() if owner < parallelism}
+        return Routes(owners, keys)
+
     def owner(self, key: Hashable) -> int:
         """The owner of a key."""
         found = self.keys.get(key)
@@ -53,6 +92,8 @@ class Routes:
 
 @lru_cache(maxsize=64)
 def _even(parallelism: int) -> Routes:
-    return Routes(
-        array("H" if parallelism <= 1 << 16 else "L", [i % parallelism for i in range(SLOTS)])
-    )
+    return Routes(array(_code(parallelism), [i % parallelism for i in range(SLOTS)]))
+
+
+def _code(parallelism: int) -> Literal["H", "L"]:
+    return "H" if parallelism <= 1 << 16 else "L"

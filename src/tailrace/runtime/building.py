@@ -1,7 +1,7 @@
 """What a deployment means to one worker: its instances, and the two ends of its links.
 
-Built once when the job starts, and changed in place when there is another deployment: what both
-have stays as it is, with its state, its queue and its credit.
+Built once when the job starts, and changed in place when there is another deployment (`moving`):
+what both have stays as it is, with its state, its queue and its credit.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ class Site:
         """By gate."""
         self.inlets: dict[tuple[int, int], Inlet] = {}
         """By gate and sending worker."""
+        self.closing: list[Lane] = []
+        """Lanes to receivers that are no more, until they have sent what they hold."""
         self.touched: list[Lane] = []
         """Lanes that have something to be sent."""
         self.transfer: dict[int, Histogram] = {}
@@ -52,7 +54,6 @@ class Site:
         self.tails: dict[int, Tail] = {}
         """How streams are dealt, where that is not as the graph says."""
         self._is_near = is_near
-        self._left: set[InstanceId] = set()
         self._clock_ns = clock_ns
         self._make_context = make_context
         for number in deployment.wiring.streams:
@@ -64,68 +65,69 @@ class Site:
                 self.close()
             raise
 
-    def change(self, deployment: Deployment) -> None:
-        """Go on under another deployment.
+    # ---- while the stream flows: see `moving` ----
 
-        Instances that leave must have nothing queued; whoever changes a running job sees to it.
-        What they have kept is taken out of them before. Links that end here say so, and do not
-        begin again: an instance does not come back to a worker that it has left.
+    def make(self, name: InstanceId, deployment: Deployment, base: int) -> Instance:
+        """An instance that will run here under another deployment; nobody knows of it yet."""
+        instance = self._built(name, deployment, base, joins=False)
+        self.open_links(instance, deployment, base)
+        return instance
+
+    def open_links(self, instance: Instance, deployment: Deployment, base: int) -> None:
+        """Have links that are new under a deployment, and hold nobody up before it is there."""
+        for inlet in self._open_links_to(instance, deployment, base):
+            inlet.fresh = True
+            inlet.hold()
+
+    def close_links(self, instance: Instance, deployment: Deployment | None) -> list[Inlet]:
+        """Take away links that there are not under a deployment (None: all), and return them."""
+        kept = set() if deployment is None else links_of(instance.id, deployment)
+        gone = [link for link in instance.inlets if link not in kept]
+        for link in gone:
+            del self.inlets[link]
+        return [instance.inlets.pop(link) for link in gone]
+
+    def relay(self, operator: str, deployment: Deployment, base: int) -> None:
+        """Have what instances of a chain send go to the receivers of another deployment.
+
+        Lanes to those that are not there any more are `closing`: what they hold is still sent.
         """
-        before, self.deployment = self.deployment, deployment
-        for instance in self._leaving(deployment):
-            self._remove(instance, before)
-        self._lay_lanes()
-        self._add_instances()
-        self._add_inlets()
-        for exchange in self.exchanges.values():
-            stream = deployment.graph.streams[exchange.stream]
-            if stream.grouping.rule is Rule.KEY:
+        for (number, index), exchange in self.exchanges.items():
+            if deployment.wiring.streams[number][0].operators[0] != operator:
+                continue
+            senders = deployment.senders[number].get(self.rank, [])
+            if not senders or (index >= 0 and InstanceId(operator, index) not in senders):
+                continue  # nobody sends here any more: see `part`
+            self.closing += exchange.lay(self._receivers(number, index, deployment), base)
+            self.lanes.update((lane.gate, lane) for lane in exchange.lanes)
+            if deployment.graph.streams[number].grouping.rule is Rule.KEY:
                 for sender in exchange.senders:
-                    sender.reroute(deployment.route(exchange.stream))
+                    sender.reroute(deployment.route(number))
 
-    def _leaving(self, deployment: Deployment) -> list[Instance]:
-        leaving = [
-            instance
-            for name, instance in self.instances.items()
-            if deployment.workers.get(name) != self.rank
-        ]
-        for instance in leaving:
-            if instance.queued_records:
-                raise RuntimeError(
-                    f"{instance.id} cannot leave worker {self.rank}: it has"
-                    f" {instance.queued_records} records queued"
-                )
-        return leaving
-
-    def _remove(self, instance: Instance, before: Deployment) -> None:
+    def part(self, instance: Instance) -> None:
+        """An instance sends no more; where nobody else does, its lanes are closing."""
+        left = []
         for routers in instance.routers.values():
             for router in routers:
-                if not router.ended:
-                    router.exchange.leave(router)
-        for gate in before.gates_of[instance.id]:
-            for sender in before.links_into(gate):
-                self.inlets.pop((gate.number, sender), None)
-        del self.instances[instance.id]
-        self._left.add(instance.id)
-        for name, step in instance.steps:
-            call(name, "close", step.close)
+                if router in router.exchange.senders:
+                    router.exchange.lose(router)
+                left.append(router.exchange)
+        for where, exchange in list(self.exchanges.items()):
+            if exchange in left and not exchange.senders:
+                del self.exchanges[where]
+                self.closing += exchange.lanes
 
-    def _lay_lanes(self) -> None:
-        for (number, index), exchange in list(self.exchanges.items()):
-            gates = self._receivers(number, index)
-            kept = {gate.number for gate in gates}
-            for lane in exchange.lanes:
-                if lane.gate not in kept:
-                    if lane.records:
-                        raise RuntimeError(f"{lane.records} records wait for gate {lane.gate}")
-                    self.lanes.pop(lane.gate, None)
-                    if lane in self.touched:
-                        self.touched.remove(lane)
-            exchange.lay(gates)
-            self.lanes.update((lane.gate, lane) for lane in exchange.lanes)
+    def closed(self) -> list[Lane]:
+        """Lanes that were closing, and have sent all."""
+        done = [lane for lane in self.closing if not lane.items]
+        self.closing = [lane for lane in self.closing if lane.items]
+        for lane in done:
+            if self.lanes.get(lane.gate) is lane:
+                del self.lanes[lane.gate]
+        return done
 
-    def _receivers(self, number: int, index: int) -> list[Gate]:
-        gates = self.deployment.gates.get(number, ())
+    def _receivers(self, number: int, index: int, deployment: Deployment) -> list[Gate]:
+        gates = deployment.gates.get(number, ())
         return (
             list(gates) if index < 0 else [gate for gate in gates if gate.instance.index == index]
         )
@@ -136,21 +138,34 @@ class Site:
                 self._add(name)
 
     def _add(self, name: InstanceId) -> None:
-        if name in self._left:
-            raise RuntimeError(f"{name} has left worker {self.rank} before, and cannot come back")
-        chain = self.deployment.wiring.home[name.operator]
+        instance = self._built(name, self.deployment)
+        self._open_links_to(instance, self.deployment)
+
+    def _built(
+        self, name: InstanceId, deployment: Deployment, base: int = 0, *, joins: bool = True
+    ) -> Instance:
+        chain = deployment.wiring.home[name.operator]
         instance = Instance(name, chain, self._clock_ns)
-        self.instances[name] = instance
-        self._open_links_to(instance)
-        graph = self.deployment.graph
-        for number, (source, _) in self.deployment.wiring.streams.items():
+        if joins:
+            self.instances[name] = instance
+        graph = deployment.graph
+        for number, (source, _) in deployment.wiring.streams.items():
             if source is chain:
                 stream = graph.streams[number]
-                router = self._router(number, stream, instance)
+                router = self._router(number, stream, instance, deployment, base, joins)
                 instance.routers.setdefault(stream.source, []).append(router)
         instance.build(graph, self._make_context)
+        return instance
 
-    def _router(self, number: int, stream: Stream, instance: Instance) -> Router:
+    def _router(
+        self,
+        number: int,
+        stream: Stream,
+        instance: Instance,
+        deployment: Deployment,
+        base: int,
+        joins: bool,
+    ) -> Router:
         rule = stream.grouping.rule
         where = number, instance.id.index if rule is Rule.FORWARD else -1
         exchange = self.exchanges.get(where)
@@ -167,21 +182,29 @@ class Site:
             )
             exchange.deal_by(self._tail(number))
             self.exchanges[where] = exchange
-            exchange.lay(self._receivers(*where))
+            exchange.lay(self._receivers(*where, deployment), base)
             self.lanes.update((lane.gate, lane) for lane in exchange.lanes)
-        routes = self.deployment.route(number) if rule is Rule.KEY else None
+        routes = deployment.route(number) if rule is Rule.KEY else None
         return Router(
-            exchange, stream, instance.id.index, self.rank, instance.stamp, instance.full, routes
+            exchange,
+            stream,
+            instance.id.index,
+            self.rank,
+            instance.stamp,
+            instance.full,
+            routes,
+            joins,
         )
 
-    def _add_inlets(self) -> None:
-        for instance in self.instances.values():
-            self._open_links_to(instance)
-
-    def _open_links_to(self, instance: Instance) -> None:
-        for gate in self.deployment.gates_of[instance.id]:
-            stream = self.deployment.graph.streams[gate.stream]
-            for sender in self.deployment.links_into(gate):
+    def _open_links_to(
+        self, instance: Instance, deployment: Deployment, base: int = 0
+    ) -> list[Inlet]:
+        opened = []
+        for gate in deployment.gates_of.get(instance.id, ()):
+            if gate.worker != self.rank:
+                continue
+            stream = deployment.graph.streams[gate.stream]
+            for sender in deployment.links_into(gate):
                 link = gate.number, sender
                 if link not in self.inlets:
                     inlet = Inlet(
@@ -193,9 +216,12 @@ class Site:
                         self.transfer[gate.stream],
                         self.wait[gate.stream],
                         self.limits,
+                        base,
                     )
                     inlet.prompt = self._tail(gate.stream) != OFF
                     self.inlets[link] = instance.inlets[link] = inlet
+                    opened.append(inlet)
+        return opened
 
     def _tail(self, number: int) -> Tail:
         return self.tails.get(number) or tail_of(self.deployment.graph.streams[number])
@@ -225,3 +251,12 @@ class Site:
                     failures.append(failure)
         if failures:
             raise failures[0]
+
+
+def links_of(instance: InstanceId, deployment: Deployment) -> set[tuple[int, int]]:
+    """The links into an instance, by gate and sending worker."""
+    return {
+        (gate.number, sender)
+        for gate in deployment.gates_of.get(instance, ())
+        for sender in deployment.links_into(gate)
+    }

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 from tailrace.graph.model import DEAD_LETTERS, OnError, Operator, Record
 from tailrace.runtime.building import Site
+from tailrace.runtime.chains import Chain
 from tailrace.runtime.counting import Counting
 from tailrace.runtime.cuts import Cuts
 from tailrace.runtime.deployment import Deployment
@@ -28,10 +29,11 @@ from tailrace.runtime.inlet import Inlet, deliver
 from tailrace.runtime.instance import Context, Instance
 from tailrace.runtime.limits import DEFAULT_LIMITS, Limits
 from tailrace.runtime.markers import Marker, Watermark
+from tailrace.runtime.moving import Moving, StateMessage
 from tailrace.runtime.pair_counting import SKETCH_BYTES, PairCounting
 from tailrace.runtime.reading import SourceStep
 from tailrace.runtime.sink import SinkStep
-from tailrace.runtime.state import Chain, GoingOn, Stateful
+from tailrace.runtime.state import GoingOn, Stateful
 from tailrace.runtime.step import Fail, OperatorFailed, Put, Step, call
 from tailrace.tail.modes import Tail
 from tailrace.transport import jumbo
@@ -75,6 +77,9 @@ class Post(Protocol):
         It may be `window` records ahead of that. For the load see `Inlet.load`.
         """
 
+    def state(self, peer: int, message: StateMessage) -> bool:
+        """Take what one worker tells another of keys that move; False: no room now."""
+
     def check(self, record: Record) -> None:
         """Raise ValueError if a record cannot be sent."""
 
@@ -85,6 +90,11 @@ class Post(Protocol):
 def nothing_kept(operator: str, index: int) -> GoingOn | None:
     """What steps go on from at the beginning."""
     return None
+
+
+def _given_by_others(operator: str, index: int) -> GoingOn:
+    """What steps that come later begin with: all that they get is given by others."""
+    return GoingOn(0)
 
 
 class Core:
@@ -137,9 +147,13 @@ class Core:
         """Where it is cut into epochs, if it makes checkpoints."""
         self.pairs: PairCounting | None = None
         """The pairs of keys that are counted, if any are; see `count_pairs`."""
-        self._site = Site(rank, deployment, clock_ns, limits, self._context, is_near)
-        self._changed()
-        self.counting = Counting(self._site, post.size)
+        self.change = 0
+        """The number of the last change that is done."""
+        self.moving: Moving | None = None
+        """The change of its deployment that is prepared or in progress, if one is."""
+        self.site = Site(rank, deployment, clock_ns, limits, self._context, is_near)
+        self.changed()
+        self.counting = Counting(self.site, post.size)
         if epoch is not None or going_on is not nothing_kept:
             try:
                 self._go_on(epoch)
@@ -149,6 +163,7 @@ class Core:
                 raise
         self._before = None
         self._known.clear()
+        self._going_on = _given_by_others
 
     def _go_on(self, epoch: int | None) -> None:
         """Have all steps be where they were at the end of an epoch."""
@@ -157,7 +172,7 @@ class Core:
             for instance in self.instances
             for name, step in instance.steps
         ]
-        before = {} if self._before is None else self._before.steps()
+        before = {} if self._before is None else self._before.steps_at_commit()
         chains: dict[tuple[str, int], Chain] = {}
         if self._before is not None and self._before.cuts is not None:
             chains |= self._before.cuts.chains
@@ -191,13 +206,67 @@ class Core:
             for name, step in instance.steps
         }
 
-    def change(self, deployment: Deployment) -> None:
-        """Go on under another deployment; see `Site.change`."""
-        self._site.change(deployment)
-        self._changed()
+    def steps_at_commit(self) -> dict[tuple[str, int], Step]:
+        """Those that were here when the last epoch was committed; others have nothing of it."""
+        known = self.cuts.chains if self.cuts is not None else {}
+        return {
+            where: step
+            for where, step in self.steps().items()
+            if where in known or not isinstance(step, Stateful)
+        }
 
-    def _changed(self) -> None:
-        site = self._site
+    # ---- from one deployment to another ----
+
+    def prepare(self, number: int, deployment: Deployment) -> None:
+        """Have what another deployment needs here; see `Moving`. Raises if that cannot be."""
+        if self.moving is not None:
+            raise RuntimeError(f"change {number} begins before {self.moving.number} is over")
+        self.moving = moving = Moving(self, number, deployment)
+        if self.cuts is not None:
+            self.cuts.moving = moving
+
+    def call_off(self) -> None:
+        """What was prepared will not be needed."""
+        if self.moving is not None and not self.moving.begun:
+            moving, self.moving = self.moving, None
+            if self.cuts is not None:
+                self.cuts.moving = None
+            moving.abandon()
+            self.changed()
+
+    def switch(self) -> None:
+        """Go over to it. In a job with checkpoints `begin_epoch` says so."""
+        if self.moving is not None:
+            self.moving.begin()
+
+    def receive_state(self, sender: int, message: StateMessage) -> None:
+        """Another worker says something about keys that move."""
+        if self.moving is not None and self.moving.number == message.change:
+            self.moving.receive(sender, message)
+
+    def send_state(self, peer: int, message: StateMessage) -> bool:
+        """See `Post.state`."""
+        return self._post.state(peer, message)
+
+    def move(self, budget_ns: int = _SLICE_NS) -> bool:
+        """Work on a change for about so long; whether there was anything to do."""
+        return self.moving is not None and self.moving.work(budget_ns, self._clock_ns)
+
+    def moved(self) -> Moving | None:
+        """The change that has come to its end here, once."""
+        moving = self.moving
+        if moving is None or not moving.done:
+            return None
+        self.moving, self.change = None, moving.number
+        self.site.deployment = moving.moves.after
+        if self.cuts is not None:
+            self.cuts.moving = None
+        self.changed()
+        return moving
+
+    def changed(self) -> None:
+        """Instances, links or lanes are others now."""
+        site = self.site
         self.instances = list(site.instances.values())
         # What a round looks at first, of each: most of many have nothing to do.
         self._looks = [(one.queue.order, one.timers, one) for one in self.instances]
@@ -210,7 +279,7 @@ class Core:
     @property
     def deployment(self) -> Deployment:
         """What it runs its part of."""
-        return self._site.deployment
+        return self.site.deployment
 
     def instance(self, operator: str, index: int = 0) -> Instance:
         """One of the instances that run here, by an operator of its chain."""
@@ -235,7 +304,7 @@ class Core:
             instance.stamp.emitted_ns, instance.stamp.origin = emitted_ns, origin
 
         where = operator.name, instance.id.index
-        before = self._before.steps().get(where) if self._before is not None else None
+        before = self._before.steps_at_commit().get(where) if self._before is not None else None
         return Context(
             operator=operator.name,
             index=instance.id.index,
@@ -251,7 +320,7 @@ class Core:
             origin=lambda: instance.stamp.origin,
             emit_as=emit_as,
             wall_ns=self._wall_ns,
-            epoch=self._epoch,
+            epoch=self._epoch if self.cuts is None else self.cuts.epoch + 1,
             going_on=lambda: self._told(*where),
             before=before,
         )
@@ -265,7 +334,7 @@ class Core:
         """
         if self.pairs is not None:
             self.pairs.stop()
-        self.pairs = PairCounting(self._site, self._clock_ns, size_bytes, every) if on else None
+        self.pairs = PairCounting(self.site, self._clock_ns, size_bytes, every) if on else None
 
     # ---- what comes in ----
 
@@ -277,11 +346,13 @@ class Core:
         size_bytes: int = 0,
     ) -> None:
         """Queue what has arrived from a worker; all of it together was of that size."""
-        deliver(self._site.inlets, sender, parcels, sent_ns, self._clock_ns(), size_bytes)
+        deliver(self.site.inlets, sender, parcels, sent_ns, self._clock_ns(), size_bytes)
 
     def credit(self, gate: int, taken: int, window: int, load: Load = (0, 0, 0, 0)) -> None:
         """The receiver behind a gate has taken that many records of ours since the start."""
-        self._site.lanes[gate].credit(taken, window, load)
+        lane = self.site.lanes.get(gate)
+        if lane is not None:  # else that link has ended
+            lane.credit(taken, window, load)
 
     def stop_sources(self) -> None:
         """Let every source end where it is; the job then drains and ends by itself."""
@@ -292,10 +363,13 @@ class Core:
 
     # ---- epochs ----
 
-    def begin_epoch(self, epoch: int, *, last: bool = False) -> None:
-        """Cut the sources here; behind the job's last epoch they give nothing any more."""
+    def begin_epoch(self, epoch: int, *, last: bool = False, change: int = 0) -> None:
+        """Cut the sources here; behind the job's last epoch they give nothing any more.
+
+        With the number of a change, which is prepared, the deployment changes behind the cut.
+        """
         assert self.cuts is not None, "it makes no checkpoints"
-        self.cuts.begin(epoch)
+        self.cuts.begin(epoch, change)
         self._paused |= last
 
     def encode(self, budget_ns: int = _SLICE_NS) -> bool:
@@ -305,11 +379,12 @@ class Core:
     def retire(self) -> None:
         """Close, so that another core can take over what is here."""
         self._closed = True
-        self._site.close(lambda step: step.retire)
+        self._close_moving()
+        self.site.close(lambda step: step.retire)
 
     def discard(self) -> None:
         """It has retired, and nobody takes over."""
-        self._site.close(lambda step: step.discard)
+        self.site.close(lambda step: step.discard)
 
     # ---- the round ----
 
@@ -325,13 +400,13 @@ class Core:
         for order, timers, instance in self._looks:
             if not (order or timers or instance.active) or instance.ended:
                 continue
-            if timers and not instance.full:
+            if timers and not (instance.full or instance.still or instance.ending):
                 progress |= self._fire(instance)
             if instance.ending:
                 instance.finish()
                 progress |= instance.ended
             elif instance.source is not None:
-                if poll and not instance.congested and not self._paused:
+                if poll and not instance.congested and not self._paused and not instance.still:
                     found = self._poll(instance, instance.source, appetite)
                     polled = max(polled, found)
                     progress |= found > 0 or instance.ending
@@ -340,6 +415,8 @@ class Core:
                 progress = True
         if self.cuts is not None and self.cuts.waiting:
             self.cuts.look()
+        if self.moving is not None:
+            progress |= self.moving.look()
         progress |= self.flush()
         if polled:
             self._adapt(polled, taken, self._clock_ns() - started_ns)
@@ -391,7 +468,7 @@ class Core:
         All workers of a stream are told, in any order; nothing is lost by that, but until its
         receivers have heard of it, they may report late, and until its senders have, too often.
         """
-        self._due += self._site.set_tail(stream, mode)
+        self._due += self.site.set_tail(stream, mode)
         self._report_taken()
 
     def _poll(self, instance: Instance, source: SourceStep, most: int) -> int:
@@ -399,7 +476,7 @@ class Core:
         name = instance.steps[0][0]
         started_ns, instance.timing.inner_ns = self._clock_ns(), 0
         records = call(name, "poll", source.poll, min(most, instance.room))
-        if records is None:
+        if records is None and not instance.kept_open:
             instance.finish()
         if not records:
             return 0
@@ -441,7 +518,7 @@ class Core:
         for exchange in self._exchanges:
             if exchange.pending:
                 exchange.announce(self._clock_ns())
-        touched = self._site.touched
+        touched = self.site.touched
         if not touched:
             return False
         lanes, progress = touched.copy(), False
@@ -457,11 +534,11 @@ class Core:
             if lane.peer == self.rank:
                 self.counting.see(lane)
                 now_ns = self._clock_ns()
-                inlet = self._site.inlets[lane.gate, self.rank]
-                inlet.deliver(lane.take(), now_ns, now_ns, 0)
+                parcels = [(lane.gate, lane.take())]
+                deliver(self.site.inlets, self.rank, parcels, now_ns, now_ns, 0)
                 progress = True
                 continue
-            large = lane.bytes_sent > _LARGE_BYTES * lane.sent
+            large = lane.bytes_sent > _LARGE_BYTES * (lane.sent - lane.base)
             where = lane.peer, lane.exchange.stream if large else -1
             jumbos.setdefault(where, []).append(lane)
         for (peer, _), parts in jumbos.items():
@@ -537,10 +614,12 @@ class Core:
     @property
     def ended(self) -> bool:
         """Whether all instances have ended and everything has been sent."""
+        if self.moving is not None:
+            return False
         for instance in self.instances:  # asked in every turn, so without a generator
             if not instance.ended:
                 return False
-        return not any(lane.items for lane in self._site.lanes.values())
+        return not any(lane.items for lane in self.site.lanes.values())
 
     @property
     def backlog(self) -> bool:
@@ -561,8 +640,10 @@ class Core:
         for _, timers, instance in self._looks:
             if not (timers or instance.active):
                 continue
-            if timers and not instance.ended and not instance.full:
+            if timers and not (instance.full or instance.still or instance.ending):
                 due.append(timers[0][0])
+            if instance.still:
+                continue
             if instance.source is not None and not instance.ending and not instance.congested:
                 at_ns = instance.source.due_ns()
                 if at_ns is not None and not self._paused:
@@ -573,4 +654,12 @@ class Core:
         """Close every step once, also after a failure; then raise what the first of them raised."""
         if not self._closed:
             self._closed = True
-            self._site.close()
+            self._close_moving()
+            self.site.close()
+
+    def _close_moving(self) -> None:
+        """Close what belongs to a change or to sinks that have left."""
+        if self.moving is not None:
+            self.moving.close()
+        if self.cuts is not None:
+            self.cuts.close()

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from tailrace.graph.model import Record
 from tailrace.runtime.exchange import Lane
+from tailrace.runtime.guard import Counts
 from tailrace.runtime.histogram import Histogram
 
 if TYPE_CHECKING:
     from tailrace.runtime.building import Site
+    from tailrace.runtime.inlet import Inlet
+    from tailrace.runtime.instance import Instance
 
 _SAMPLE_RECORDS = 16
 
@@ -63,6 +67,19 @@ def columns(rows: Iterable[Sequence[int]], width: int) -> list[array[int]]:
     return [array("q", column) for column in zip(*rows, strict=True)] or [array("q")] * width
 
 
+@dataclass
+class Former:
+    """What was done by what is here no more."""
+
+    operators: dict[str, Counts] = field(default_factory=dict)
+    sources: dict[str, int] = field(default_factory=dict)
+    latency: dict[str, Histogram] = field(default_factory=dict)
+    """By chain."""
+    sent: Counter[int] = field(default_factory=Counter)
+    received: Counter[int] = field(default_factory=Counter)
+    """By stream."""
+
+
 class Counting:
     """See above. Reads what the parts of a site have counted themselves."""
 
@@ -71,6 +88,30 @@ class Counting:
         self._size = size
         self._sampled: set[int] = set()  # streams whose records were measured lately
         self._samples: dict[int, tuple[int, int]] = {}  # by stream: records and bytes
+        self.former = Former()
+        """Of instances and links that were here and are no more."""
+
+    def left(self, instance: Instance, links: list[Inlet]) -> None:
+        """An instance has left, and with it its links."""
+        former, label = self.former, instance.chain.label
+        for name, counts in instance.counts.items():
+            former.operators.setdefault(name, Counts()).add(counts)
+        if instance.source is not None:
+            name = instance.chain.operators[0]
+            former.sources[name] = former.operators[name].records_in
+        if instance.latency.counts:
+            former.latency.setdefault(label, Histogram()).merge(instance.latency)
+        self.closed_links(links)
+
+    def closed_links(self, links: Iterable[Inlet]) -> None:
+        """Links have ended here."""
+        for inlet in links:
+            self.former.received[inlet.stream] += inlet.taken - inlet.base
+
+    def closed_lanes(self, lanes: Iterable[Lane]) -> None:
+        """Links have ended at the other side."""
+        for lane in lanes:
+            self.former.sent[lane.exchange.stream] += lane.sent - lane.base
 
     def see(self, lane: Lane) -> None:
         """Measure some records that never leave this worker, and so are never encoded."""
@@ -100,10 +141,14 @@ class Counting:
                 wait.merge(site.wait[number])
                 stats[label] = StreamStats(0, 0, transfer, wait)
             by_number[number] = stats[label]
+        for number, count in self.former.sent.items():
+            by_number[number].sent += count
+        for number, count in self.former.received.items():
+            by_number[number].received += count
         for lane in site.lanes.values():
-            by_number[lane.exchange.stream].sent += lane.sent
+            by_number[lane.exchange.stream].sent += lane.sent - lane.base
         for inlet in site.inlets.values():
-            by_number[inlet.stream].received += inlet.taken
+            by_number[inlet.stream].received += inlet.taken - inlet.base
         return stats
 
     def lanes(self) -> LaneCounts:
@@ -113,10 +158,11 @@ class Counting:
         for lane in self._site.lanes.values():
             if lane.messages:
                 size_bytes = lane.bytes_sent
+                sent = lane.sent - lane.base
                 if lane.peer == self._site.rank:
                     count, measured = self._samples.get(lane.exchange.stream, (1, 0))
-                    size_bytes = round(lane.sent * measured / count)
-                found.append((lane.gate, lane.messages, lane.sent, size_bytes))
+                    size_bytes = round(sent * measured / count)
+                found.append((lane.gate, lane.messages, sent, size_bytes))
         return LaneCounts(*columns(found, 4))
 
     def sent(self) -> list[SentBy]:
@@ -130,8 +176,8 @@ class Counting:
     def waits(self) -> WaitCounts:
         """How long records have waited, by link."""
         rows = [
-            (inlet.gate, inlet.peer, inlet.taken, inlet.waited_ns)
+            (inlet.gate, inlet.peer, inlet.taken - inlet.base, inlet.waited_ns)
             for inlet in self._site.inlets.values()
-            if inlet.taken
+            if inlet.taken > inlet.base
         ]
         return WaitCounts(*columns(rows, 4))

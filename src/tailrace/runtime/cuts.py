@@ -1,8 +1,7 @@
 """Epochs inside a worker: where the stream is cut, and what the cut is encoded to.
 
-The marker of an epoch comes on every link. An instance holds those on which it has come until it
-has come on all of them: that is where it is cut. Instances of one chain in one worker share their
-exchanges, so they are cut together, and the marker goes on behind what any of them has sent.
+The marker of an epoch comes on every link, and cuts instances where it has come on all of theirs
+(`alignment`). With it the deployment may change, too: see `moving`.
 
 A cut itself takes no time to speak of: what it holds is encoded in slices between rounds.
 """
@@ -15,17 +14,23 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tailrace.runtime.alignment import Alignment, Group
+from tailrace.runtime.chains import NO_CHAIN, Chain, Kind, Sweep
 from tailrace.runtime.instance import Instance
 from tailrace.runtime.markers import Checkpoint
 from tailrace.runtime.sink import SinkStep
-from tailrace.runtime.state import NO_CHAIN, Chain, Stateful
+from tailrace.runtime.state import Stateful
 from tailrace.runtime.step import OperatorFailed, call
+
+if TYPE_CHECKING:
+    from tailrace.runtime.moving import Moving
 
 _SLICE_NS = 50_000
 """About how long encoding may take before somebody looks at the clock."""
 _MOST_ENTRIES = 1024
+_NO_CHAINS: Mapping[tuple[str, int], Chain] = {}
 
 
 @dataclass
@@ -34,8 +39,8 @@ class Piece:
 
     operator: str
     index: int
-    full: bool
-    """Whether it has all keys, or only those that have changed since the cut before."""
+    kind: Kind
+    """Which keys it has."""
     keyed: bool = True
     """Whether it says anything about keys."""
     blocks: list[bytes] = field(default_factory=list)
@@ -44,6 +49,11 @@ class Piece:
     shared: bytes | None = None
     """Pickled."""
     finished: bool = False
+
+    def add(self, block: list[tuple[Hashable, Any]]) -> None:
+        """Encode some more entries."""
+        self.blocks.append(_encoded(self.operator, block))
+        self.entries += len(block)
 
 
 @dataclass
@@ -56,6 +66,8 @@ class Part:
     """What sinks have prepared: operator, and pickled handle."""
     ended: bool
     """Whether all instances here had ended."""
+    syncs: list[Callable[[], None]] = field(default_factory=list)
+    """What sinks have to do before the epoch may count, beside the loop."""
 
 
 class Cuts:
@@ -77,18 +89,16 @@ class Cuts:
         self._chains: dict[tuple[str, int], Chain] = {}
         self._over: set[tuple[str, int]] = set()  # finished, and said so
         for instance in instances:
-            self._groups.setdefault(instance.id.operator, []).append(instance)
-            instance.on_checkpoint = self._heard
-            for name, step in instance.steps:
-                if isinstance(step, Stateful):
-                    step.watch()
-                    where = name, instance.id.index
-                    self._chains[where] = chains.get(where, NO_CHAIN)
+            self.add(instance, chains)
+        self._leaving: list[tuple[str, SinkStep]] = []  # until what they have prepared counts
+        self.moving: Moving | None = None
+        """The change that comes with the next epoch, if one does."""
         self._safe = self._chains.copy()
         self.epoch = self.safe = epoch
         """The newest that has begun here, and the newest that is committed."""
-        self._uncut: list[list[Instance]] = []
-        self._encoding: deque[tuple[Piece, Iterator[tuple[Hashable, Any]]]] = deque()
+        self._alignment: Alignment | None = None
+        self._sweeps: dict[tuple[str, int], Sweep] = {}
+        self._encoding: deque[tuple[Piece | Sweep, Iterator[Any]]] = deque()
         self._settling: deque[Iterator[None]] = deque()
         self._part: Part | None = None
         self._given = False
@@ -102,7 +112,37 @@ class Cuts:
     @property
     def waiting(self) -> bool:
         """Whether an epoch has begun here and some instances are not cut yet."""
-        return bool(self._uncut)
+        return self._alignment is not None and self._alignment.waiting
+
+    def add(self, instance: Instance, chains: Mapping[tuple[str, int], Chain] = _NO_CHAINS) -> None:
+        """An instance is cut with the others from the next epoch on."""
+        self._groups.setdefault(instance.id.operator, []).append(instance)
+        instance.on_marker = self._heard
+        for name, step in instance.steps:
+            if isinstance(step, Stateful):
+                step.watch()
+                where = name, instance.id.index
+                self._chains[where] = chains.get(where, NO_CHAIN)
+
+    def remove(self, instance: Instance) -> None:
+        """An instance is here no more. What its sinks have prepared is committed all the same."""
+        group = self._groups[instance.id.operator]
+        group.remove(instance)
+        if not group:
+            del self._groups[instance.id.operator]
+        for name, step in instance.steps:
+            where = name, instance.id.index
+            for known in (self._chains, self._sweeps):
+                known.pop(where, None)
+            self._over.discard(where)
+            if isinstance(step, SinkStep):
+                self._leaving.append((name, step))
+
+    def close(self) -> None:
+        """Let go of what has left, and is not committed yet."""
+        while self._leaving:
+            name, step = self._leaving.pop()
+            call(name, "close", step.close)
 
     def can_go_back_to(self, epoch: int) -> bool:
         """Whether the steps know the way back to an epoch that counts, be that news or not."""
@@ -111,11 +151,16 @@ class Cuts:
         return epoch == self.safe
 
     @property
+    def at_rest(self) -> bool:
+        """Whether the newest epoch counts, and nothing is left to do for it."""
+        return self.safe == self.epoch and not self.busy
+
+    @property
     def busy(self) -> bool:
         """Whether there is something to encode, or to settle."""
         return bool(self._encoding or self._settling)
 
-    def begin(self, epoch: int) -> None:
+    def begin(self, epoch: int, change: int = 0) -> None:
         """An epoch begins: cut what has no links to wait for. Once is enough; later it is known."""
         if epoch <= self.epoch:
             return
@@ -127,39 +172,28 @@ class Cuts:
         self.epoch = epoch
         ended = all(one.ended for group in self._groups.values() for one in group)
         self._part = Part(epoch, [], [], ended)
-        self._uncut = list(self._groups.values())
+        marker, groups = Checkpoint(epoch, change), [[*group] for group in self._groups.values()]
+        if change:
+            assert self.moving is not None and self.moving.number == change, change
+            self._alignment = self.moving.aligned(groups, marker, self._cut_group)
+        else:
+            self._alignment = Alignment(groups, marker, before=self._cut_group)
         self.look()
 
     def look(self) -> None:
         """Cut what is due; to be called when links have ended, too."""
-        if self._uncut:
-            self._uncut = [group for group in self._uncut if not self._cut_together(group)]
+        if self._alignment is not None:
+            self._alignment.look()
 
     def _heard(self, marker: Checkpoint) -> None:
-        self.begin(marker.epoch)
+        self.begin(marker.epoch, marker.change)
         self.look()
 
-    def _cut_together(self, group: list[Instance]) -> bool:
-        for instance in group:
-            if not instance.ended and any(
-                not inlet.held and not inlet.ended for inlet in instance.inlets.values()
-            ):
-                return False
+    def _cut_group(self, group: Group) -> None:
         for instance in group:
             self._before_cut(instance)
-        marker = Checkpoint(self.epoch)
-        exchanges = {}
         for instance in group:
             self._cut(instance)
-            for routers in instance.routers.values():
-                exchanges.update({id(router.exchange): router.exchange for router in routers})
-        for exchange in exchanges.values():
-            exchange.cut(marker)
-        for instance in group:
-            for inlet in instance.inlets.values():
-                if inlet.held:
-                    inlet.release(instance.clock_ns())
-        return True
 
     def _cut(self, instance: Instance) -> None:
         assert self._part is not None
@@ -169,8 +203,10 @@ class Cuts:
                 handle = call(name, "prepare", step.cut, self.epoch)
                 if handle is not None:
                     self._part.handles.append((name, pickle.dumps(handle, 5)))
+                if step.unsynced:
+                    self._part.syncs.append(partial(call, name, "sync", step.sync, step.unsynced))
                 shared = pickle.dumps(step.shared(), 5)
-                piece = Piece(name, instance.id.index, full=False, keyed=False, shared=shared)
+                piece = Piece(name, instance.id.index, "delta", keyed=False, shared=shared)
                 self._part.pieces.append(piece)
             elif isinstance(step, Stateful):
                 if where in self._over:
@@ -179,12 +215,30 @@ class Cuts:
                 full = step.finished or step.whole or chain.full_is_due
                 # Also the first: what was restored from elsewhere has not been touched.
                 entries = call(name, "snapshot", partial(step.cut, full=full))
-                piece = Piece(name, instance.id.index, full, shared=step.shared_at_cut)
+                kind: Kind = "full" if full else "delta"
+                piece = Piece(name, instance.id.index, kind, shared=step.shared_at_cut)
                 if step.finished:
                     self._over.add(where)
                     piece.finished, entries = True, iter(())
+                elif chain.is_swept and not full:
+                    self._sweep(where, step)
                 self._part.pieces.append(piece)
                 self._encoding.append((piece, entries))
+
+    def _sweep(self, where: tuple[str, int], step: Stateful) -> None:
+        """Add the next part of all keys to the epoch, before what has changed, or look for them."""
+        assert self._part is not None
+        sweep = self._sweeps.pop(where, None)
+        if sweep is not None:
+            kind, keys = sweep.part()
+            part = Piece(*where, kind)
+            self._part.pieces.append(part)
+            self._encoding.append((part, step.again(keys)))
+            if kind == "part":
+                self._sweeps[where] = sweep
+                return
+        self._sweeps[where] = sweep = Sweep()
+        self._encoding.append((sweep, step.keys_at_cut()))
 
     def encode(self, budget_ns: int, clock_ns: Callable[[], int]) -> bool:
         """Encode what was cut for about so long; whether there was anything to do."""
@@ -197,16 +251,14 @@ class Cuts:
                 self._settling.popleft()
             now_ns = clock_ns()
         while now_ns < until_ns and self._encoding:
-            piece, entries = self._encoding[0]
+            kept, entries = self._encoding[0]
             block = list(islice(entries, self._entries))
             if not block:
                 self._encoding.popleft()
-                size_bytes = sum(map(len, piece.blocks))
-                where = piece.operator, piece.index
-                self._chains[where] = self._chains[where].longer(piece.full, size_bytes)
+                if isinstance(kept, Piece):
+                    self._is_encoded(kept)
                 continue
-            piece.blocks.append(_encoded(piece.operator, block))
-            piece.entries += len(block)
+            kept.add(block)
             began_ns, now_ns = now_ns, clock_ns()
             if now_ns - began_ns > 2 * _SLICE_NS:
                 self._entries = max(self._entries // 2, 1)
@@ -214,9 +266,18 @@ class Cuts:
                 self._entries = min(self._entries * 2, _MOST_ENTRIES)
         return True
 
+    def _is_encoded(self, piece: Piece) -> None:
+        where = piece.operator, piece.index
+        if where not in self._chains:
+            return  # it has left meanwhile
+        size_bytes = sum(map(len, piece.blocks))
+        self._chains[where] = self._chains[where].longer(piece.kind, size_bytes)
+        if piece.kind == "delta" and where in self._sweeps:
+            self._sweeps[where].changed = piece.entries
+
     def take(self) -> Part | None:
         """What this worker adds to the epoch, once, when all is cut and encoded."""
-        if self._part is None or self._uncut or self._encoding:
+        if self._part is None or self.waiting or self._encoding:
             return None
         part, self._part = self._part, None
         self._given = True
@@ -230,6 +291,9 @@ class Cuts:
             raise RuntimeError(f"epoch {epoch} is committed; here {self.epoch} is the newest")
         self._given = False
         self.safe = epoch
+        for name, sink in self._leaving if sinks else ():
+            call(name, "commit", sink.committed, epoch)
+        self.close()
         self._safe = self._chains.copy()
         for group in self._groups.values():
             for instance in group:

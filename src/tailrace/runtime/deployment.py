@@ -38,6 +38,43 @@ class Gate(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Layout:
+    """What a deployment has beside the graph, as plain data: to be sent, and kept."""
+
+    parallelism: Mapping[str, int]
+    """By operator."""
+    workers: Mapping[InstanceId, int]
+    gates: Mapping[int, tuple[Gate, ...]]
+    next_gate: int
+    routes: Mapping[int, Routes]
+
+    def seated(self, seats: Sequence[int]) -> Layout:
+        """With `seats[worker]` in the place of each worker."""
+
+        def seat(worker: int) -> int:
+            return worker if worker == NOWHERE else seats[worker]
+
+        gates = {
+            stream: tuple(gate._replace(worker=seat(gate.worker)) for gate in some)
+            for stream, some in self.gates.items()
+        }
+        workers = {one: seat(worker) for one, worker in self.workers.items()}
+        return replace(self, workers=workers, gates=gates)
+
+    def routed(self, graph: Graph) -> dict[str, int]:
+        """By operator that is reached by key, the fingerprint of who owns which keys."""
+        return {
+            graph.streams[stream].target: routes.fingerprint
+            for stream, routes in self.routes.items()
+        }
+
+    def of(self, graph: Graph) -> Deployment:
+        """The deployment of a graph, whose own parallelism does not matter."""
+        wiring = wire(with_parallelism(graph, self.parallelism))
+        return Deployment(wiring, self.workers, self.gates, self.next_gate, self.routes)
+
+
+@dataclass(frozen=True)
 class Deployment:
     """See above. Made by `deploy` and `changed`."""
 
@@ -54,6 +91,12 @@ class Deployment:
     def graph(self) -> Graph:
         """What is deployed."""
         return self.wiring.graph
+
+    @property
+    def layout(self) -> Layout:
+        """What it has beside the graph."""
+        parallelism = {one.name: one.parallelism for one in self.graph.operators}
+        return Layout(parallelism, self.workers, self.gates, self.next_gate, self.routes)
 
     @cached_property
     def senders(self) -> dict[int, dict[int, list[InstanceId]]]:
@@ -108,32 +151,38 @@ def changed(
     """The deployment that comes after another; what is not named stays, ids included.
 
     `parallelism` is by operator: all of a chain change together. Instances that are new must have a
-    worker in `workers`. Routes of a stream whose receivers change in number are the even ones
-    again, unless given.
+    worker in `workers`. Where receivers by key change in number, as few keys as can be change their
+    owner, unless routes are given.
     """
     graph = before.graph
     if parallelism:
         known = {operator.name for operator in graph.operators}
         if unknown := set(parallelism) - known:
             raise KeyError(f"no operator {min(unknown)!r}; there are {sorted(known)}")
-        operators = tuple(
-            replace(one, parallelism=parallelism.get(one.name, one.parallelism))
-            for one in graph.operators
-        )
-        graph = replace(graph, operators=operators)
+        graph = with_parallelism(graph, parallelism)
         validate(graph)
     wiring = wire(graph)
     named = {**before.workers, **(workers or {})}
     if missing := [instance for instance in wiring.ids if instance not in named]:
         raise ValueError(f"no worker is given for the new instance {missing[0]}")
-    kept = {
-        stream: one
-        for stream, one in before.routes.items()
-        if stream in wiring.streams
-        and wiring.streams[stream][1].parallelism == len(before.gates[stream])
-    }
+    kept: dict[int, Routes] = {}
+    for stream, (_, target) in wiring.streams.items():
+        if graph.streams[stream].grouping.rule is Rule.KEY:
+            if target.parallelism != len(before.gates[stream]):
+                kept[stream] = before.route(stream).spread(target.parallelism)
+            elif stream in before.routes:
+                kept[stream] = before.routes[stream]
     where = {instance: named[instance] for instance in wiring.ids}
     return _made(wiring, where, before.gates, before.next_gate, {**kept, **(routes or {})})
+
+
+def with_parallelism(graph: Graph, parallelism: Mapping[str, int]) -> Graph:
+    """A graph whose operators have other numbers of instances, where these are given."""
+    operators = tuple(
+        replace(one, parallelism=parallelism.get(one.name, one.parallelism))
+        for one in graph.operators
+    )
+    return replace(graph, operators=operators)
 
 
 def _made(

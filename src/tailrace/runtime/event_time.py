@@ -98,6 +98,9 @@ class _EventTimeStep(Stateful):
         if self._declared != BEGINNING:
             self._context.advance(self._declared)
 
+    def merge_shared(self, shared: Any) -> None:
+        """Each has a time of its own."""
+
     def be_beside(self, shared: Sequence[Any]) -> None:
         """Nothing earlier than what all have declared is on time."""
         for one in shared:
@@ -239,6 +242,10 @@ class TimedStep(Stateful):
         self.watermark = lower(self.watermark, watermark, BEGINNING)
         self.watermark_at_cut = self.watermark
         self._dated |= dated
+
+    def merge_shared(self, shared: Any) -> None:
+        """Time goes on here; keys that come know how far it was where they were."""
+        self._dated |= shared[1]
 
     def be_beside(self, shared: Sequence[Any]) -> None:
         """What was late stays late."""

@@ -20,7 +20,7 @@ cdef class Lane:
     cdef readonly int peer, index
     cdef readonly Exchange exchange
     cdef public list items
-    cdef readonly int64_t records, sent, messages, bytes_sent, credit_used, bytes_used
+    cdef readonly int64_t records, sent, base, messages, bytes_sent, credit_used, bytes_used
     cdef readonly int64_t most_records, takes, window
     cdef readonly bint touched
     cdef list tail

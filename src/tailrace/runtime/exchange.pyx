@@ -48,7 +48,9 @@ cdef class Stamp:
 cdef class Lane:
     """What is gathered for one receiver until the worker's round ends, and its credit."""
 
-    def __init__(self, gate, int peer, int index, Exchange exchange not None):
+    def __init__(self, gate, int peer, int index, Exchange exchange not None, int64_t base=0):
+        """Counts from `base` on: what is told of a link of before, by the same gate, is less."""
+        self.sent = self.base = base
         self.gate = gate
         self.peer = peer
         self.index = index
@@ -303,20 +305,22 @@ cdef class Exchange:
         self.targets = {}  # what routers have found out about keys
         self.watermark = _BEGINNING
 
-    def lay(self, gates):
+    def lay(self, gates, int64_t base=0):
         """Have lanes to these gates, in this order; those that were there stay as they are.
 
-        A receiver that is new hears of the end if that has come before it.
+        A receiver that is new hears what time it is, and of the end if that has come before it.
+        Returns the lanes that were there and are no more; what they hold has to be sent yet.
         """
         cdef Lane lane
         known = {lane.gate: lane for lane in self.lanes}
         self.lanes = []
         for index, gate in enumerate(gates):
-            lane = known.get(gate.number)
+            lane = known.pop(gate.number, None)
             if lane is None:
-                lane = Lane(gate.number, gate.worker, index, self)
-                if self.end is not None:
+                lane = Lane(gate.number, gate.worker, index, self, base)
+                if base or self.end is not None:
                     self.sync(lane)
+                if self.end is not None:
                     lane.mark(self.end)
             lane.index = index
             self.lanes.append(lane)
@@ -326,6 +330,7 @@ cdef class Exchange:
             sender.relaid()
         if self.queued:
             self.deal(self.clock_ns())
+        return list(known.values())
 
     # ---- other ways to deal than in turn ----
 
@@ -473,10 +478,28 @@ cdef class Exchange:
                 self.sync(lane)
                 lane.mark(marker)
 
-    def leave(self, sender):
-        """A sender is here no more, without an end of the stream."""
+    def reopen(self):
+        """One is about to join: there will be more, though all others may have ended."""
+        self.end = None
+
+    def forget_time(self):
+        """One has joined that may be behind the others: say anew what time it is.
+
+        Receivers have forgotten, too, what they were told.
+        """
+        cdef Lane lane
+        self.watermark = _BEGINNING
+        self.idle = False
+        for lane in self.lanes:
+            lane.told_ns = _BEGINNING
+            lane.told_idle = False
+        self._hear(self.emitted_ns)
+
+    def lose(self, sender):
+        """A sender goes on elsewhere. Others here, if there are any, go on without it."""
         self.senders.remove(sender)
-        self._leave(End(None))
+        if self.senders and self.end is None:
+            self._leave(End(None))
 
     def _leave(self, end):
         cdef Lane lane

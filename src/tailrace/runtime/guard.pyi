@@ -12,6 +12,7 @@ class Counts:
     execute_ns: int
     @property
     def execute(self) -> Histogram: ...
+    def add(self, other: Counts) -> None: ...
 
 class Timing:
     inner_ns: int

@@ -22,6 +22,15 @@ cdef class Counts:
     def __init__(self):
         self.execute = Histogram()
 
+    def add(self, Counts other not None):
+        """What another copy has done, too."""
+        self.records_in += other.records_in
+        self.skipped += other.skipped
+        self.dead += other.dead
+        self.late += other.late
+        self.execute_ns += other.execute_ns
+        self.execute.merge(other.execute)
+
 
 cdef class Timing:
     """Time spent in the steps called by the one that runs now; makes execute times exclusive."""

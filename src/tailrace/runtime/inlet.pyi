@@ -12,6 +12,8 @@ class Inlet:
     unreported_bytes: int
     watermark: int
     ended: bool
+    fresh: bool
+    reopens: bool
     prompt: bool
     def __init__(
         self,
@@ -23,7 +25,10 @@ class Inlet:
         transfer: Histogram,
         wait: Histogram,
         limits: Limits,
+        base: int = 0,
     ) -> None: ...
+    @property
+    def base(self) -> int: ...
     @property
     def gate(self) -> int: ...
     @property
@@ -67,6 +72,7 @@ def deliver(
 class Queue:
     peak: int
     counter: PairCounter | None
+    keeper: Any
     @property
     def order(self) -> deque[Inlet]: ...
     @property

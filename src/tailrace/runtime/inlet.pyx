@@ -32,11 +32,13 @@ cdef class Inlet:
 
     cdef readonly int64_t gate
     cdef readonly int peer, port, stream
-    cdef readonly int64_t received, taken, waited_ns
+    cdef readonly int64_t received, taken, base, waited_ns
     cdef public int64_t unreported, unreported_bytes, watermark
     cdef readonly int64_t window  # how many records the sender should be ahead at most
     cdef int64_t told_window, most_window, oldest_ns, released_ns, way_ns, ways
     cdef public bint ended
+    cdef public bint fresh  # of a deployment that is not there yet: it holds nobody up
+    cdef public bint reopens  # its sender goes on, be it that it has ended: somebody joins it
     cdef public bint prompt  # whether the sender should hear at once of all that is taken
     cdef readonly bint held
     cdef Py_ssize_t parked  # turns that came up while it was held
@@ -47,7 +49,9 @@ cdef class Inlet:
     cdef object transfer, wait
 
     def __init__(self, gate, int peer, int port, int stream, Queue queue not None, transfer, wait,
-                 limits):
+                 limits, int64_t base=0):
+        """Counts from `base` on, as the lane does."""
+        self.received = self.taken = self.base = base
         self.gate = gate
         self.peer = peer
         self.port = port
@@ -144,6 +148,7 @@ def deliver(dict inlets not None, int sender, list parcels not None, int64_t sen
     """Queue the parcels of a jumbo of a worker, each with its share of the size.
 
     Shares are by records, as the sender counts them: what it waits for must be told by each link.
+    To an instance that had ended, and has left, there may still be sent a marker.
     """
     cdef int64_t total = 0
     cdef list counts = []
@@ -151,9 +156,13 @@ def deliver(dict inlets not None, int sender, list parcels not None, int64_t sen
         counts.append(records_in(items))
         total += counts[PyList_GET_SIZE(counts) - 1]
     for (gate, items), count in zip(parcels, counts):
-        (<Inlet>inlets[gate, sender]).deliver(
-            items, sent_ns, now_ns, max(size_bytes * count // max(total, 1), 1)
-        )
+        inlet = inlets.get((gate, sender))
+        if inlet is not None:
+            (<Inlet>inlet).deliver(
+                items, sent_ns, now_ns, size_bytes and max(size_bytes * count // max(total, 1), 1)
+            )
+        elif count:
+            raise KeyError(f"{count} records of worker {sender} for gate {gate}, which is not here")
 
 
 cdef int64_t records_in(list items) except -1:
@@ -170,6 +179,7 @@ cdef class Queue:
     cdef readonly object order  # inlets, once for each message
     cdef public int64_t peak  # the most records taken together, since somebody set it back
     cdef public PairCounter counter  # who looks at some records as they go by, if anybody does
+    cdef public object keeper  # who keeps records back whose state is on its way, while keys move
     cdef readonly int64_t queued  # records, of all links
     cdef readonly int64_t service_ns  # about how long the instance takes for a record,
     cdef int64_t spread_ns  # and how far from that it mostly is
@@ -312,6 +322,10 @@ cdef class Queue:
                 if type(item) is tuple:
                     stamp.emitted_ns, stamp.origin = item[0], item[1]
                     instance.reject(item[2])
+                elif self.keeper is not None and self.keeper.keeps_back(inlet):
+                    # Records before it wait: to it, and all that follows, they have to come first.
+                    inlet.put_back(sequence[at[oldest] - 1:], stamp.now_ns)
+                    head_ns[oldest] = OVER
                 else:
                     instance.hear(inlet, item)
                     if inlet.held and head_ns[oldest] != OVER:
@@ -334,6 +348,10 @@ cdef class Queue:
                   Stamp stamp) except -1:
         stamp.emitted_ns = emitted_ns
         stamp.origin = origin
+        if self.keeper is not None:
+            batch = self.keeper.admitted(port, batch, emitted_ns, origin)
+            if not PyList_GET_SIZE(batch):
+                return 0
         if self.counter is None:
             entries[port](batch)
         else:

@@ -15,7 +15,16 @@ from tailrace.runtime.guard import Counts, Timing, guard
 from tailrace.runtime.histogram import Histogram
 from tailrace.runtime.hot import note
 from tailrace.runtime.inlet import Inlet, Queue
-from tailrace.runtime.markers import BEGINNING, IDLE, Checkpoint, End, Marker, Watermark, unknown
+from tailrace.runtime.markers import (
+    BEGINNING,
+    IDLE,
+    Change,
+    Checkpoint,
+    End,
+    Marker,
+    Watermark,
+    unknown,
+)
 from tailrace.runtime.reading import SourceStep
 from tailrace.runtime.router import Router
 from tailrace.runtime.state import GoingOn, Stateful
@@ -123,8 +132,14 @@ class Instance:
     active: bool = False
     """Whether it may have something to do though nothing has come: a source, or one that ends."""
     ended: bool = False
-    on_checkpoint: Callable[[Checkpoint], None] | None = None
-    """What the core does when the marker of an epoch has come on one of its links."""
+    still: bool = False
+    """Whether time stands still for it, because keys of its own are on their way to or from it."""
+    kept_open: bool = False
+    """Whether it does not end with its input, because state is still on its way to it."""
+    contexts: dict[str, Context] = field(default_factory=dict)
+    """By operator."""
+    on_marker: Callable[[Any], None] | None = None
+    """What the core does when the marker of an epoch or change has come on one of its links."""
     _fail: Fail | None = None
     """The policy of its first operator."""
     _before: dict[str, str] = field(default_factory=dict)
@@ -150,8 +165,8 @@ class Instance:
             fail = failure(name, operator.on_error, counts, outputs.get(DEAD_LETTERS))
             for router in routers:
                 letters = router.output == DEAD_LETTERS
-                router.exchange.fail = letter_failure(router.put) if letters else fail
-            context = make_context(
+                router.fails_by(letter_failure(router.put) if letters else fail)
+            context = self.contexts[name] = make_context(
                 instance=self, operator=operator, put=_finder(name, outputs), fail=fail
             )
             step = call(name, "open", operator.logic.start, context)
@@ -211,9 +226,9 @@ class Instance:
             inlet.ended = True
             if marker.emitted_ns is not None:
                 self.emitted_ns = marker.emitted_ns
-        elif isinstance(marker, Checkpoint) and self.on_checkpoint is not None:
+        elif isinstance(marker, Checkpoint | Change) and self.on_marker is not None:
             inlet.hold()
-            self.on_checkpoint(marker)
+            self.on_marker(marker)
             return
         else:
             raise unknown(marker)
@@ -221,15 +236,17 @@ class Instance:
 
     def consider_time(self) -> None:
         """Its links have changed: go on to the time of the slowest, or end when all have."""
+        if self.still:
+            return  # who has it stand still calls again
         lowest, any_open = IDLE, False
         for inlet in self.inlets.values():
-            if not inlet.ended:
+            if not inlet.ended or inlet.reopens:
                 any_open = True
-                if inlet.watermark < lowest:
+                if not inlet.fresh and not inlet.ended and inlet.watermark < lowest:
                     lowest = inlet.watermark
         if any_open:
             self.advance(lowest)
-        else:
+        elif not self.kept_open:
             self.finish()
 
     def advance(self, watermark: int, after: str | None = None) -> None:
@@ -304,7 +321,12 @@ class Instance:
     def congested(self) -> bool:
         """Whether some receiver cannot take what is gathered for it, or a step has its fill."""
         # Asked several times in every turn: no generator where there is nothing to ask.
-        return bool(self.full or (self._may_be_busy and any(s.busy for s in self._may_be_busy)))
+        keeper = self.queue.keeper
+        return bool(
+            self.full
+            or (self._may_be_busy and any(s.busy for s in self._may_be_busy))
+            or (keeper is not None and keeper.full)
+        )
 
     @property
     def room(self) -> int:

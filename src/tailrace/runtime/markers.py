@@ -43,9 +43,20 @@ class End(Marker):
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint(Marker):
-    """What comes before it belongs to the epoch, what comes behind it to the next."""
+    """What comes before it belongs to the epoch, what comes behind it to the next.
+
+    With the number of a change, what comes behind it was sent under another deployment, too.
+    """
 
     epoch: int
+    change: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Change(Marker):
+    """What comes behind it was sent under another deployment; in a job without checkpoints."""
+
+    change: int
 
 
 def unknown(marker: Marker) -> TypeError:

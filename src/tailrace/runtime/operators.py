@@ -144,6 +144,12 @@ class _ScanStep(Stateful):
             *self._open,
         ]
 
+    def has(self, key: Hashable) -> bool:
+        return self._look(key) is not None
+
+    def layers(self) -> list[dict[Any, Any]]:
+        return [self._base, self._middle, self._open]
+
     def _look(self, key: Hashable) -> Any:
         if key in self._open:
             return self._open[key]

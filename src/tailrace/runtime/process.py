@@ -262,6 +262,12 @@ class _OperatorStep(Stateful):
             return []
         return list(dict.fromkeys([*self._open, *self._timers.keys()]))
 
+    def has(self, key: Hashable) -> bool:
+        return key in self._open or key in self._timers.waiting
+
+    def layers(self) -> list[dict[Any, Any]]:
+        return [self._open, self._timers.waiting] if self._keyed else []
+
     def _look(self, key: Hashable) -> tuple[Any, Waiting] | None:
         state, waiting = self._open.get(key), self._timers.of(key)
         return None if state is None and not waiting else (state, waiting)

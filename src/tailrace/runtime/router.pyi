@@ -6,6 +6,7 @@ from tailrace.routing.slots import Routes
 from tailrace.runtime.exchange import Exchange, Lane, Stamp
 from tailrace.runtime.keypairs import PairCounter
 from tailrace.runtime.markers import Marker
+from tailrace.runtime.step import Fail
 
 class Router:
     watermark: int
@@ -19,7 +20,10 @@ class Router:
         stamp: Stamp,
         full: set[Lane | Exchange],
         routes: Routes | None = None,
+        joins: bool = True,
     ) -> None: ...
+    def join(self) -> None: ...
+    def fails_by(self, fail: Fail) -> None: ...
     @property
     def exchange(self) -> Exchange: ...
     @property

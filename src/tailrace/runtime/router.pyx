@@ -57,7 +57,7 @@ cdef class Router:
     cdef public bint ended
     cdef Stamp stamp
     cdef set full
-    cdef object function, routes
+    cdef object function, routes, fail
     cdef bint local
     cdef int rank
     cdef Way way
@@ -75,7 +75,8 @@ cdef class Router:
         self.counts = self.counted_out = NULL
 
     def __init__(self, Exchange exchange not None, stream, int index, int rank,
-                 Stamp stamp not None, set full not None, routes=None):
+                 Stamp stamp not None, set full not None, routes=None, bint joins=True):
+        """Unless it `joins` at once, it is no sender of the exchange before `join`."""
         self.exchange = exchange
         self.index = index
         self.output = stream.output
@@ -89,12 +90,25 @@ cdef class Router:
         self.way = _WAYS[stream.grouping.rule]
         self.targets = exchange.targets
         self.next = index  # shuffles of different senders start at different receivers
-        exchange.senders.append(self)
-        self.relaid()
+        if joins:
+            self.join()
 
     def __dealloc__(self):
         free(self.counts)
         free(self.counted_out)
+
+    def join(self):
+        """Be one of the exchange's senders from now on."""
+        self.exchange.senders.append(self)
+        if self.fail is not None:
+            self.exchange.fail = self.fail
+        self.relaid()
+
+    def fails_by(self, fail):
+        """What becomes of its records that turn out to be unsendable."""
+        self.fail = fail
+        if self in self.exchange.senders:
+            self.exchange.fail = fail
 
     def relaid(self):
         """The exchange has other lanes now."""

@@ -44,6 +44,11 @@ class Sink:
 
     every_s: float | None = None
     """How often to call `tick`; None: never."""
+    tied: bool = False
+    """Whether without checkpoints nobody else can go on with what an instance has written.
+
+    Then only a job with checkpoints can have it written from elsewhere while it runs.
+    """
     guarantee: Guarantee = "at least once"
     """Under checkpoints: "exactly once" if nothing of an epoch can be seen before its commit."""
 
@@ -81,10 +86,18 @@ class Sink:
     def prepare(self, epoch: int) -> Any:
         """An epoch ends: all that was written since the last one belongs to it.
 
-        Returns what `commit` and `abort` need, picklable; None: nothing. After that the epoch can
-        be committed also if this process dies, or the machine.
+        Returns what `sync`, `commit` and `abort` need, picklable; None: nothing. After that and
+        `sync` the epoch can be committed also if this process dies, or the machine. Records wait
+        for it, so what takes time had better be done by `sync`.
         """
         return None
+
+    def sync(self, handle: Any) -> None:
+        """Have what was prepared, and once that is committed what can be seen, last on the disk.
+
+        Called in a thread beside the worker's, for which nobody waits but the epoch: before it
+        counts, and again before the next one does. By then it may have been committed or aborted.
+        """
 
     def commit(self, handle: Any) -> None:
         """Let what was prepared be seen. May be called again, by any instance in any process.
@@ -123,6 +136,9 @@ class SinkStep(Step):
         self._first = sink.snapshot()
         self._cuts: dict[int, _Cut] = {}
         """The newest that is committed, and those after it."""
+        self._shown: list[Any] = []  # committed since the last cut
+        self.unsynced: tuple[Any, ...] = ()
+        """Handles that are to be synced before the last cut counts."""
         self._wait()
 
     def _wait(self) -> None:
@@ -160,7 +176,14 @@ class SinkStep(Step):
         """All that came before belongs to this epoch. Returns the sink's handle, if it has one."""
         handle = self._sink.prepare(epoch)
         self._cuts[epoch] = _Cut(handle, self._sink.snapshot())
+        self.unsynced = tuple(one for one in (*self._shown, handle) if one is not None)
+        self._shown = []
         return handle
+
+    def sync(self, handles: Iterable[Any]) -> None:
+        """Sync these; in any thread."""
+        for handle in handles:
+            self._sink.sync(handle)
 
     def committed(self, epoch: int, handles: Iterable[Any] = ()) -> None:
         """The epoch counts: commit what was prepared for it here, and these handles of others.
@@ -169,10 +192,12 @@ class SinkStep(Step):
         """
         for handle in handles:
             self._sink.commit(handle)
+            self._shown.append(handle)
         for one in sorted(one for one in self._cuts if one <= epoch):
             handle, snapshot = self._cuts[one]
             if handle is not None:
                 self._sink.commit(handle)
+                self._shown.append(handle)
             self._cuts[one] = _Cut(None, snapshot)
             if one < epoch:
                 del self._cuts[one]

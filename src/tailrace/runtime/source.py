@@ -162,6 +162,11 @@ class Source:
 
     As many lives later as one likes, as long as what it reads is there: exactly once needs it.
     """
+    tied: bool = False
+    """Whether its readers are tied to the worker they are in, though it rewinds.
+
+    Then a running job cannot have it read elsewhere, or by another number of instances.
+    """
     open_at_once: int = OPEN_AT_ONCE
     """Of the splits of an instance at most so many are read at a time, in turn; then the next."""
     look_s: float | None = None

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tailrace.routing.hashing import check_key
+from tailrace.runtime.chains import NO_CHAIN, Chain
 from tailrace.runtime.expiry import EXPIRY, Expiry
 from tailrace.runtime.step import Step
 from tailrace.runtime.ttl import TimeToLive
@@ -79,38 +80,6 @@ def thawed(value: Any) -> Any:
 
 AT_ONCE = 64
 """Keys that are settled, when a cut is committed, before anything else is looked at."""
-_LONGEST_CHAIN = 20
-_LEAST_CHAIN_BYTES = 1 << 16
-
-
-@dataclass(frozen=True)
-class Chain:
-    """How much builds on each other of what was written of a step.
-
-    Whoever restores it reads all of that. So its length has to outlive failures: those come when
-    they like, and each would let it grow anew.
-    """
-
-    sections: int = 0
-    full_bytes: int = 0
-    delta_bytes: int = 0
-
-    @property
-    def full_is_due(self) -> bool:
-        """Whether to write all of the state next, and so begin another one."""
-        return self.sections == 0 or (
-            self.sections >= _LONGEST_CHAIN
-            or self.delta_bytes > max(self.full_bytes, _LEAST_CHAIN_BYTES)
-        )
-
-    def longer(self, full: bool, size_bytes: int) -> Chain:
-        """With one section more, or a new one that begins with it."""
-        if full:
-            return Chain(1, size_bytes)
-        return Chain(self.sections + 1, self.full_bytes, self.delta_bytes + size_bytes)
-
-
-NO_CHAIN = Chain()
 
 
 @dataclass(frozen=True)
@@ -176,6 +145,19 @@ class Stateful(Step):
             if (value := self._look(key)) is not None:
                 yield key, value
 
+    def has(self, key: Hashable) -> bool:
+        """Whether anything is kept for a key."""
+        return key in self._open
+
+    @property
+    def held(self) -> int:
+        """About how many keys have state."""
+        return max(map(len, self.layers()), default=0)
+
+    def layers(self) -> list[dict[Any, Any]]:
+        """What has all keys with state among its own, when no cut is being settled."""
+        return [self._open]
+
     def take_out(self, keys: Iterable[Hashable]) -> list[Entry]:
         """The state of these keys, which is here no more; nor will timers of theirs be due."""
         taken = list(self.entries(keys))
@@ -202,6 +184,10 @@ class Stateful(Step):
 
         Of two watermarks the lower counts, for it is the safe one.
         """
+
+    def merge_shared(self, shared: Any) -> None:
+        """While it runs: what another step has beside its keys, whose place it takes, too."""
+        self.put_shared(shared)
 
     # ---- cuts ----
 
@@ -277,6 +263,23 @@ class Stateful(Step):
         self._shared_before = pickle.dumps(self.shared(), 5)
         self._finished_before = self.finished
         return self._since(before if not full else self._all(), touched)
+
+    def again(self, keys: Iterable[Hashable]) -> Iterator[Entry]:
+        """The state at the last cut of those of the keys that had not changed before it.
+
+        Like a cut it is of then whenever it is asked, and must be at its end before the commit.
+        """
+        before, touched = self._before, self._touched
+        assert before is not None and touched is not None, "there was no cut"
+        for key in keys:
+            if key not in before:
+                value = touched[key] if key in touched else self._image(key)
+                if value is not None:
+                    yield key, value
+
+    def keys_at_cut(self) -> Iterator[Hashable]:
+        """All keys with state at the last cut; to be asked right after it, to its end as above."""
+        return iter(self._all())
 
     def _all(self) -> Iterable[Hashable]:
         """All keys with state at a cut, for as long as it is encoded."""

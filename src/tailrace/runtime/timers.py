@@ -29,7 +29,8 @@ class KeyTimers:
         """`touch` is called before a timer of a key is taken away because it is due."""
         self._context = context
         self._touch = touch
-        self._waiting: dict[Hashable, dict[int, tuple[int, Any]]] = {}
+        self.waiting: dict[Hashable, dict[int, tuple[int, Any]]] = {}
+        """By key and number: when, and the tag."""
         self._heap: list[tuple[int, int, Hashable]] = []
         self._numbers = count()
         self._live = 0
@@ -38,7 +39,7 @@ class KeyTimers:
     def set(self, key: Hashable, at_ns: int, tag: Any) -> None:
         """A timer for a key. `arm` must follow."""
         number = next(self._numbers)
-        self._waiting.setdefault(key, {})[number] = at_ns, tag
+        self.waiting.setdefault(key, {})[number] = at_ns, tag
         self._live += 1
         heapq.heappush(self._heap, (at_ns, number, key))
         if len(self._heap) > 2 * self._live + 64:
@@ -47,7 +48,7 @@ class KeyTimers:
 
     def cancel(self, key: Hashable, tag: Any) -> None:
         """No timer of this key with this tag is due any more."""
-        for number, (_, other) in list(self._waiting.get(key, {}).items()):
+        for number, (_, other) in list(self.waiting.get(key, {}).items()):
             if other == tag:
                 self._remove(key, number)
 
@@ -66,7 +67,7 @@ class KeyTimers:
         while left and self._heap and self._heap[0][0] <= now_ns and self._heap[0][1] < before:
             at_ns, number, key = heapq.heappop(self._heap)
             if self._is_live((at_ns, number, key)):
-                tag = self._waiting[key][number][1]
+                tag = self.waiting[key][number][1]
                 self._touch(key)
                 self._remove(key, number)
                 left -= 1
@@ -75,18 +76,18 @@ class KeyTimers:
 
     def keys(self) -> list[Hashable]:
         """The keys that have timers."""
-        return list(self._waiting)
+        return list(self.waiting)
 
     def of(self, key: Hashable) -> Waiting:
         """A key's timers, in times that mean something elsewhere."""
-        if key not in self._waiting:
+        if key not in self.waiting:
             return ()
         ahead_ns = self._context.wall_ns() - self._context.clock_ns()
-        return tuple((at_ns + ahead_ns, tag) for at_ns, tag in self._waiting[key].values())
+        return tuple((at_ns + ahead_ns, tag) for at_ns, tag in self.waiting[key].values())
 
     def drop(self, key: Hashable) -> None:
         """Forget a key's timers."""
-        for number in list(self._waiting.get(key, ())):
+        for number in list(self.waiting.get(key, ())):
             self._remove(key, number)
 
     def put(self, key: Hashable, waiting: Waiting) -> None:
@@ -98,16 +99,16 @@ class KeyTimers:
 
     def take_over(self, other: KeyTimers) -> None:
         """All timers of a step that has the same clocks, and is of no use afterwards."""
-        self._waiting, self._heap, self._live = other._waiting, other._heap, other._live
+        self.waiting, self._heap, self._live = other.waiting, other._heap, other._live
         self._numbers = other._numbers
         self.arm()
 
     def _is_live(self, entry: tuple[int, int, Hashable]) -> bool:
-        return entry[1] in self._waiting.get(entry[2], ())
+        return entry[1] in self.waiting.get(entry[2], ())
 
     def _remove(self, key: Hashable, number: int) -> None:
-        timers = self._waiting[key]
+        timers = self.waiting[key]
         del timers[number]
         self._live -= 1
         if not timers:
-            del self._waiting[key]
+            del self.waiting[key]

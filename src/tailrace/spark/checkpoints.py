@@ -10,7 +10,8 @@ from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
-from tailrace.checkpoint.committing import Committer, copy_epoch, operators_with_versions
+from tailrace.checkpoint.committing import Committer, operators_with_versions
+from tailrace.checkpoint.copying import copy_epoch, copy_notes
 from tailrace.checkpoint.epochs import Epochs
 from tailrace.checkpoint.errors import CheckpointError
 from tailrace.checkpoint.folder import Folder, folder_at
@@ -59,8 +60,9 @@ class Checkpoints:
                         f" epoch {found.epoch} to go on from: leave restore out, or give another"
                         " folder for the checkpoints"
                     )
-                check_sources_move(graph, restore, folder.url)
                 self.kept_in, self.going_on = savepoint_at(restore)
+                copy_notes(folder_at(restore), folder)
+                check_notes(graph, folder)
                 # What lies in another folder is no part of the epochs in this one.
                 found = replace(
                     self.going_on,
@@ -128,20 +130,29 @@ class Checkpoints:
         self.committer.close()
 
 
-def check_sources_move(graph: Graph, restore: Path | str, url: str) -> None:
-    """Raise if a source has notes in the folder of checkpoints, which a savepoint has not."""
+def check_notes(graph: Graph, folder: Folder | None, restore: Path | str = "") -> None:
+    """Raise if a source goes on from a position in notes that are not there.
+
+    Those of a job without a folder of checkpoints never are.
+    """
     for operator in graph.operators:
         source = operator.logic.source if isinstance(operator.logic, SourceLogic) else None
-        what = "journal" if isinstance(source, Journaled) else ""
         streams = isinstance(source, DataFrameSource) and source.df.isStreaming
-        if streams and str(getattr(source, "checkpoint", None) or url).startswith(url):
-            what = "streaming DataFrame"
-        if what:
+        if folder is None and (isinstance(source, Journaled) or streams):
             raise CheckpointError(
-                f"restore={str(restore)!r} cannot be gone on from in another folder: the notes of"
-                f" the {what} of {operator.name!r} are kept with the checkpoints, and not in a"
-                " savepoint. Move the whole folder, and start with checkpoint= alone"
+                f"restore={str(restore)!r} was given without checkpoint=, and the source"
+                f" {operator.name!r} goes on in notes that belong to a folder of checkpoints: give"
+                " one, which may be new"
             )
+        if folder is not None and streams:
+            here = f"{folder.url.rstrip('/')}/"
+            notes = str(getattr(source, "checkpoint", None) or "")
+            if notes.startswith(here) and not folder.names(notes.removeprefix(here)):
+                raise CheckpointError(
+                    f"the savepoint has nothing of what Spark notes of {operator.name!r}, so nobody"
+                    f" knows where to go on. Spark keeps that in {notes!r}, by its own default"
+                    " filesystem: give checkpoint= as a URL that names one, such as hdfs://"
+                )
 
 
 def savepoint_at(where: Path | str) -> tuple[str, Manifest]:

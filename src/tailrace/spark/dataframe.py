@@ -35,6 +35,7 @@ class DataFrameSource(Source):
     checkpoint: str | None = None
     output_mode: str = "append"
     rewinds = True
+    tied = True
 
     def __post_init__(self) -> None:
         if not hasattr(self.df, "isStreaming"):

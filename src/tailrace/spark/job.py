@@ -8,13 +8,14 @@ import time
 import uuid
 import weakref
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from pyspark import cloudpickle
 
+from tailrace.adapt.elastic import ElasticPolicy
 from tailrace.checkpoint.folder import folder_at
 from tailrace.checkpoint.restoring import check_fits
 from tailrace.control.budget import STANDARD, Budget
@@ -26,8 +27,8 @@ from tailrace.control.roster import FAILED
 from tailrace.control.seating import home
 from tailrace.control.waiting import policy_of
 from tailrace.graph.expand import Chain
-from tailrace.graph.model import Graph
-from tailrace.graph.wiring import Wiring, wire
+from tailrace.graph.model import Graph, Rule
+from tailrace.graph.wiring import InstanceId, Wiring, wire
 from tailrace.plan.model.loads import ExternalRate
 from tailrace.plan.model.machine import Machine, Place
 from tailrace.plan.model.profile import Profile
@@ -38,19 +39,26 @@ from tailrace.plan.schedulers.spread import spread_out
 from tailrace.plan.show.placement import who_runs_where
 from tailrace.planner.planning import BLIND, Planned, machine_of, plan_of, planned
 from tailrace.planner.replanning import Replan, present_plan, replanned
+from tailrace.routing.homes import Home
 from tailrace.routing.pairs import PairCounts, merged
+from tailrace.routing.slots import Routes
 from tailrace.routing.tables import Tables
+from tailrace.runtime.arranging import placed, rescaled, spread_over
 from tailrace.runtime.core import DEFAULT_LIMITS, Limits
-from tailrace.runtime.deployment import deploy
+from tailrace.runtime.deployment import Deployment, Layout, changed, deploy
 from tailrace.runtime.guarantees import bound, check_guarantee
+from tailrace.runtime.moves import check as check_moves
+from tailrace.runtime.moves import is_source, is_tied
 from tailrace.runtime.sink import Guarantee, with_job
-from tailrace.runtime.tabled import homes_of, routes_by
+from tailrace.runtime.tabled import homes_of, routes_by, with_tables
 from tailrace.runtime.times import check_seconds
-from tailrace.spark.checkpoints import Checkpoints, new_folder, savepoint_at
+from tailrace.spark.adapting import Adapting, Adaptive, seconds_in
+from tailrace.spark.changes import Change
+from tailrace.spark.checkpoints import Checkpoints, check_notes, new_folder, savepoint_at
 from tailrace.spark.cluster import Cluster, check_barrier, cluster_of
 from tailrace.spark.feed import Feed, dataframes
 from tailrace.spark.launch import Stages, check_sinks
-from tailrace.spark.scaling import runs_in, scale
+from tailrace.spark.scaling import runs_in, scale, whole_workers
 from tailrace.spark.ship import ship as bring
 from tailrace.spark.slots import count_workers
 from tailrace.spark.survey import survey
@@ -100,14 +108,16 @@ class Job:
         self.tables = tables
         """The tables of keys that it was started with, if any."""
         self._made = made
-        self._placement = placement
-        self._wiring = wiring
+        self._graph = wiring.graph
+        first = deploy(wiring.graph, placement)
+        self._first = first if tables is None else with_tables(first, tables)
         self._started = time.monotonic()
         self._over = threading.Event()
         self._feeds: list[Feed] = []
         self._stages: Stages | None = None  # and the cluster that they run on, once submitted
         self._cluster: Cluster | None = None
         self._scaling = threading.Lock()
+        self._adapting: Adapting | None = None
         wanted = tuple(place.node for place in plan.places) if plan else ()
         self._recent: deque[Summary] = deque(maxlen=_RECENT)
         self._coordinator = Coordinator(
@@ -122,6 +132,7 @@ class Job:
             ports=wire.ports,
             recover=checkpoints is not None,
             budget=budget,
+            layout=self._first.layout,
         )
         self._feeds = [
             Feed(name, source, f"{self.id}-{number}", self._coordinator, wiring, placement)
@@ -137,7 +148,25 @@ class Job:
     @property
     def placement(self) -> tuple[int, ...]:
         """The worker of each instance. By a plan for several nodes, once the workers have met."""
-        return self._coordinator.roster.seated(self._placement)
+        deployment = self.deployment
+        return tuple(deployment.workers[instance] for instance in deployment.wiring.ids)
+
+    @property
+    def deployment(self) -> Deployment:
+        """Who runs where and owns which keys now, by ranks."""
+        seats = self._coordinator.roster.seats
+        layout = self._layout
+        return (layout.seated(seats) if seats else layout).of(self._graph)
+
+    @property
+    def _layout(self) -> Layout:
+        changing = self._coordinator.roster.changing
+        assert changing is not None
+        return changing.layout
+
+    @property
+    def _wiring(self) -> Wiring:
+        return self._layout.of(self._graph).wiring
 
     @property
     def chains(self) -> tuple[Chain, ...]:
@@ -193,7 +222,7 @@ class Job:
 
     def traffic(self) -> TrafficTable:
         """Who has sent how much to whom, and how busy everybody was, as the workers last told."""
-        return traffic_of(self._coordinator.roster, self._wiring, self.placement)
+        return traffic_of(self._coordinator.roster, self.deployment)
 
     def key_pairs(self) -> list[PairCounts]:
         """Which keys led to which, by operators, as workers last told (about every 5 s).
@@ -214,14 +243,19 @@ class Job:
         from tailrace.control.partitioning import partition_aside
         from tailrace.routing.deciding import tables_for
 
+        homes, before = self._homes_and_routes()
+        return tables_for(self.key_pairs(), homes, before, alpha=alpha, solve=partition_aside)
+
+    def _homes_and_routes(self) -> tuple[dict[str, list[Home]], dict[str, Routes]]:
+        """Where instances that are reached by key run, and who owns keys, where that is told."""
         roster = self._coordinator.roster
         nodes = [home(hello, roster.node) for _, hello in sorted(roster.hellos.items())]
-        homes = homes_of(self._wiring, self.placement, nodes)
-        deployment = deploy(self._wiring.graph, self.placement)
-        graph = self._wiring.graph
-        now = routes_by(self.tables, deployment) if self.tables is not None else {}
-        before = {graph.streams[number].target: routes for number, routes in now.items()}
-        return tables_for(self.key_pairs(), homes, before, alpha=alpha, solve=partition_aside)
+        deployment = self.deployment
+        routes = {
+            deployment.graph.streams[number].target: routes
+            for number, routes in deployment.routes.items()
+        }
+        return homes_of(deployment.wiring, self.placement, nodes), routes
 
     def replan(
         self,
@@ -243,7 +277,7 @@ class Job:
         homes = [home(hello, roster.node) for _, hello in sorted(roster.hellos.items())]
         return replanned(
             graph,
-            self.plan or present_plan(graph, self.placement, homes, hardware),
+            self._present_plan(homes, hardware),
             hardware,
             self.last_progress,
             self.traffic(),
@@ -251,6 +285,12 @@ class Job:
             base=self._made.profile if self._made else None,
             keep=keep,
         )
+
+    def _present_plan(self, homes: Sequence[Hashable], hardware: Machine) -> Plan:
+        changing = self._coordinator.roster.changing
+        if self.plan is not None and changing is not None and not changing.done:
+            return self.plan
+        return present_plan(self._wiring.graph, self.placement, homes, hardware)
 
     def explain(self) -> str:
         """What runs where, as text; with the ways between workers once they have met."""
@@ -313,17 +353,89 @@ class Job:
         """
         self._coordinator.set_tail(changes(self._wiring.graph, tail, streams))
 
-    def scale_workers(self, workers: int, *, timeout_s: float = 60.0) -> None:
+    def apply(self, what: Plan | Tables) -> Change:
+        """Have what runs where, or which keys are whose, be another way, while the stream flows.
+
+        A plan may have other places, other numbers of instances and another number of workers, but
+        fuses the same operators; for more workers Spark must have task slots. Tables route single
+        keys. State moves along: nothing is lost, nothing is processed twice, and each key's records
+        stay in order. Returns at once, unless workers have to join or to leave.
+        """
+        if isinstance(what, Tables):
+            before = self._layout.of(self._graph)
+            return self._change(changed(before, routes=routes_by(what, before)), "keys by tables")
+        workers = len(what.places)
+        if workers > self._coordinator.roster.workers:
+            self.scale_workers(workers, spread=False)
+        before = self._layout.of(self._graph)
+        wanted = apply(what, self._graph)
+        numbers = {one.name: one.parallelism for one in wanted.operators}
+        if wire(wanted).streams.keys() != before.wiring.streams.keys():
+            raise ValueError(
+                "the plan fuses other operators than the job that runs; that cannot change while it"
+                " runs. Plan with the same fusion, or stop with a savepoint and start anew"
+            )
+        after = placed(rescaled(before, numbers, workers), what.place_of)
+        change = self._change(after, "instances by a plan")
+        if workers < self._coordinator.roster.workers:
+            change.await_done()
+            self.scale_workers(workers)
+        return change
+
+    def rescale(self, numbers: Mapping[str, int] | None = None, /, **more: int) -> Change:
+        """Have other numbers of instances, by operator: `job.rescale(count=4)`.
+
+        New ones run in the workers that have fewest; as few keys as can be change their owner.
+        """
+        roster = self._coordinator.roster
+        wanted = {**(numbers or {}), **more}
+        after = rescaled(self._layout.of(self._graph), wanted, roster.workers)
+        told = ", ".join(f"{name} to {count}" for name, count in wanted.items())
+        return self._change(after, f"instances of {told}")
+
+    def move(self, places: Mapping[tuple[str, int], int]) -> Change:
+        """Have instances, by operator and index, run in other workers, by rank."""
+        before = self._layout.of(self._graph)
+        seats = self._coordinator.roster.seats
+        moved = {}
+        for (operator, index), rank in places.items():
+            home = before.wiring.home.get(operator)
+            if home is None or not 0 <= index < home.parallelism:
+                raise ValueError(f"there is no instance {operator}[{index}]")
+            if rank not in seats:
+                raise ValueError(f"there is no worker {rank}; there are {len(seats)}")
+            moved[InstanceId(home.operators[0], index)] = seats.index(rank)
+        told = ", ".join(f"{one[0]}[{one[1]}] to worker {rank}" for one, rank in places.items())
+        return self._change(changed(before, workers=moved), told)
+
+    def _can_rescale(self, chain: Chain) -> bool:
+        graph, checkpoints = self._graph, self._checkpoints is not None
+        rules = {stream.grouping.rule for stream in graph.into(chain.operators[0])}
+        return not rules & {Rule.PARTIAL_KEY, Rule.FORWARD, Rule.GLOBAL} and not any(
+            is_source(self._first, name) or is_tied(graph.operator(name), checkpoints=checkpoints)
+            for name in chain.operators
+        )
+
+    def _change(self, after: Deployment, moves: str) -> Change:
+        check_moves(self._layout.of(self._graph), after, checkpoints=self._checkpoints is not None)
+        return Change(self._coordinator, self._coordinator.change(after.layout), moves)
+
+    def scale_workers(self, workers: int, *, timeout_s: float = 60.0, spread: bool = True) -> None:
         """Have so many workers from now on; nothing stops for that.
 
-        Workers that join are started by a further Spark job, which needs task slots, and run
-        nothing at first. Workers that leave are those with the highest ranks; nothing may run in
-        them, and their slots are free again. Returns when it is done. Raises if it is not within
-        `timeout_s`, or cannot be: then the job goes on with the workers that it has.
+        Workers that join are started by a further Spark job, which needs task slots, and get their
+        share of the instances (not so without `spread`). Workers that leave are those with the
+        highest ranks; what runs in them moves to the others first, and their slots are free again.
+        Returns when it is done. Raises if it is not within `timeout_s`, or cannot be: then the job
+        goes on with the workers that it has.
         """
         if self._stages is None or self._cluster is None:
             raise RuntimeError("the job has not been submitted to Spark")
         with self._scaling:
+            present = self._coordinator.roster.workers
+            whole_workers(workers)
+            if workers < present:
+                self._spread(workers, timeout_s)
             fed = [name for name, _ in dataframes(self._wiring.graph)]
             placement = self.placement
             scale(
@@ -335,6 +447,22 @@ class Job:
                 lambda rank: runs_in(self._wiring, placement, rank),
                 timeout_s,
             )
+            if spread and workers > present:
+                self._spread(workers, timeout_s)
+
+    def _spread(self, workers: int, timeout_s: float) -> None:
+        """Have instances in these workers only, about as many in each."""
+        before = self._layout.of(self._graph)
+        tied = [
+            one.name
+            for one in before.graph.operators
+            if is_tied(one, checkpoints=self._checkpoints is not None)
+        ]
+        after = spread_over(before, workers, tied)
+        if after.workers == before.workers:
+            return
+        if not self._change(after, f"instances over {workers} workers").await_done(timeout_s):
+            raise TimeoutError(f"instances have not moved within {timeout_s:g} s; they still may")
 
     def _submit(self, cluster: Cluster, settings: Settings) -> None:
         """Have Spark start the workers."""
@@ -358,6 +486,8 @@ class Job:
 
     def _end(self) -> None:
         """Called when no worker is left."""
+        if self._adapting is not None:
+            self._adapting.stop()
         if self._checkpoints is not None:
             self._checkpoints.close()
         self._over.set()
@@ -406,6 +536,9 @@ def start(
     guarantee: Guarantee = "exactly once",
     tables: Tables | Path | str | None = None,
     count_pairs: bool = False,
+    adapt: float | str | None = None,
+    elastic: tuple[int, int] | None = None,
+    locality: bool = False,
     tail: Tail = "off",
 ) -> Job:
     """Start a graph on Spark; see `Topology.start`."""
@@ -414,6 +547,11 @@ def start(
         check_guarantee(graph, guarantee)
     check_seconds("checkpoint_s", checkpoint_s)
     budget = Budget(restarts)
+    adaptive = Adaptive(
+        None if adapt is None else seconds_in(adapt), scheduler or "auto", elastic, locality
+    )
+    if elastic is not None:
+        ElasticPolicy(*elastic)  # refuses what cannot be
     policy_of(waiting)
     if node not in NODES:
         raise ValueError(f"node is {node!r}; it must be one of {NODES}")
@@ -459,11 +597,6 @@ def start(
     if max(placement) >= workers:
         raise ValueError(f"the placement names worker {max(placement)}; there are {workers}")
     if tables is not None:
-        if checkpoint is not None or restore is not None:
-            raise ValueError(
-                f"tables and {'checkpoint' if checkpoint is not None else 'restore'} were given;"
-                " state is restored by slots, and tables would look for it elsewhere"
-            )
         tables = tables if isinstance(tables, Tables) else Tables.load(tables)
         routes_by(tables, deploy(graph, placement))
     checkpoints = kept = None
@@ -471,6 +604,7 @@ def start(
         checkpoints = Checkpoints(graph, checkpoint, restore, drop_state, retain)
     elif restore is not None:
         kept = savepoint_at(restore)
+        check_notes(graph, None, restore)
         check_fits(kept[1], graph, drop=drop_state)
     try:
         job = Job(
@@ -511,8 +645,7 @@ def start(
         recover=checkpoints is not None,
         checkpoint=checkpoints.url if checkpoints is not None else "",
         generation=checkpoints.generation if checkpoints is not None else 0,
-        tables=cloudpickle.dumps(tables) if tables is not None else b"",
-        count_pairs=count_pairs,
+        count_pairs=count_pairs or locality,
     )
     try:
         job._submit(cluster, settings)
@@ -522,6 +655,8 @@ def start(
         raise
     for feed in job._feeds:
         feed.start()
+    if adaptive:
+        job._adapting = Adapting(job, adaptive)
     return job
 
 

@@ -102,7 +102,7 @@ class Stages:
                 )
             except Exception as error:
                 following = coordinator.relaunch(
-                    f"Spark ended the workers: {gist(error)}", str(error), launch
+                    f"Spark ended the workers: {gist(error)}", str(error), launch, is_loss(error)
                 )
             if following is None or self._cluster.stopped:
                 return
@@ -254,6 +254,13 @@ def check_sinks(graph: Graph) -> None:
                 " tailrace.testing.run fills; on Spark end the stream in .sink(...) with one of"
                 " tailrace.sinks or a function"
             )
+
+
+def is_loss(error: BaseException) -> bool:
+    """Whether a process of Spark's has died, or its executor, rather than raised an error."""
+    return (
+        re.search(r"Python worker exited unexpectedly|ExecutorLostFailure", str(error)) is not None
+    )
 
 
 def gist(error: BaseException) -> str:

@@ -32,10 +32,7 @@ def scale(
 
     `fed` names the sources that need a slot besides, `runs_in` the instances of a worker.
     """
-    if whole_number(workers) is None:
-        raise TypeError(f"workers is {workers!r}; it must be a whole number")
-    if workers < 1:
-        raise ValueError(f"workers is {workers}; it must be at least 1")
+    whole_workers(workers)
     present = coordinator.roster.workers
     if workers > present:
         _check_slots(cluster, present, workers, fed)
@@ -51,6 +48,14 @@ def scale(
         check_empty(workers, present, runs_in)
         number = coordinator.shrink(present - workers, timeout_s)
         _await(coordinator, number, present, time.monotonic() + timeout_s)
+
+
+def whole_workers(workers: int) -> None:
+    """Raise if that is no number of workers."""
+    if whole_number(workers) is None:
+        raise TypeError(f"workers is {workers!r}; it must be a whole number")
+    if workers < 1:
+        raise ValueError(f"workers is {workers}; it must be at least 1")
 
 
 def check_empty(workers: int, present: int, runs_in: Callable[[int], list[str]]) -> None:

@@ -24,6 +24,7 @@ from tailrace.transport.tcp import TcpConnection
 KIND_JUMBO = 2
 KIND_PIECE = 3
 KIND_LAST_PIECE = 4
+KIND_LAST_STATE = 5
 KIND_CREDIT = 15
 _CREDIT = struct.Struct("<IQIIIII")
 _MOST = (1 << 32) - 1
@@ -134,6 +135,15 @@ class Peer:
             self._write_unsent()
         return size_bytes
 
+    def state(self, message: bytes) -> bool:
+        """Send what is said of keys that move; False, and nothing is taken, as in `send`."""
+        if self._unsent:
+            return False
+        pieces = _pieces([message], min(self.most_bytes, _PIECE_BYTES), KIND_LAST_STATE)
+        self._unsent.extend(pieces)
+        self._write_unsent()
+        return True
+
     def credit(self, gate: int, taken: int, window: int, load: Load = (0, 0, 0, 0)) -> None:
         """Let that worker know, by the next flush, how many of a link's records were taken.
 
@@ -229,7 +239,9 @@ class TcpPeer(Peer):
         self.connection.close()
 
 
-def _pieces(buffers: list[Buffer], most_bytes: int) -> list[tuple[int, list[Buffer]]]:
+def _pieces(
+    buffers: list[Buffer], most_bytes: int, kind: int = KIND_LAST_PIECE
+) -> list[tuple[int, list[Buffer]]]:
     """The buffers, in their order, as messages of limited size; the last is said to be that."""
     messages: list[list[Buffer]] = [[]]
     room = most_bytes
@@ -243,7 +255,7 @@ def _pieces(buffers: list[Buffer], most_bytes: int) -> list[tuple[int, list[Buff
             view = view[room:]
             room = most_bytes - sum(map(len, messages[-1]))
     *first, last = messages
-    return [*((KIND_PIECE, one) for one in first), (KIND_LAST_PIECE, last)]
+    return [*((KIND_PIECE, one) for one in first), (kind, last)]
 
 
 class Arrivals:
@@ -257,11 +269,13 @@ class Arrivals:
         codec: JumboCodec,
         deliver: Callable[[int, list[Parcel], int, int], None],
         credit: Callable[[int, int, int, int, Load], None],
+        state: Callable[[int, bytes], None] = lambda sender, message: None,
     ) -> None:
         """Calls `deliver(sender, parcels, sent_ns, size)`, and `credit` with the sender.
 
-        What follows is what was given to `Peer.credit`.
+        What follows is what was given to `Peer.credit`. And `state(sender, message)`.
         """
+        self._state = state
         self._codec = codec
         self._deliver = deliver
         self._credit = credit
@@ -286,7 +300,7 @@ class Arrivals:
                 self._credit(sender, gate, taken, window, tuple(load))
             return
         whole: bytes | bytearray | memoryview = payload
-        if kind not in (KIND_JUMBO, KIND_PIECE, KIND_LAST_PIECE):
+        if kind not in (KIND_JUMBO, KIND_PIECE, KIND_LAST_PIECE, KIND_LAST_STATE):
             raise CodecError(f"a message of the unknown kind {kind} from worker {sender}")
         if kind != KIND_JUMBO:
             gathered = self._pieces.setdefault(sender, bytearray())
@@ -294,5 +308,8 @@ class Arrivals:
             if kind == KIND_PIECE:
                 return
             whole = self._pieces.pop(sender)
+        if kind == KIND_LAST_STATE:
+            self._state(sender, bytes(whole))
+            return
         sent_ns, parcels = self._codec.decode(whole)
         self._deliver(sender, parcels, sent_ns, len(whole))

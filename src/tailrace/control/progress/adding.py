@@ -16,13 +16,7 @@ def added(one: Progress | None, other: Progress) -> Progress:
         total.cpu_s += part.cpu_s
         total.running_s = max(total.running_s, part.running_s)
         for name, counts in part.operators.items():
-            sum_of = total.operators.setdefault(name, Counts())
-            sum_of.records_in += counts.records_in
-            sum_of.skipped += counts.skipped
-            sum_of.dead += counts.dead
-            sum_of.late += counts.late
-            sum_of.execute_ns += counts.execute_ns
-            sum_of.execute.merge(counts.execute)
+            total.operators.setdefault(name, Counts()).add(counts)
         for mine, theirs in (
             (total.latency, part.latency),
             (total.transfer, part.transfer),

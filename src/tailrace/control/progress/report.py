@@ -6,6 +6,7 @@ from tailrace.control.protocol import Progress
 from tailrace.runtime.core import Core
 from tailrace.runtime.guard import Counts
 from tailrace.runtime.histogram import Histogram
+from tailrace.runtime.state import Stateful
 
 
 def progress_of(
@@ -13,15 +14,19 @@ def progress_of(
 ) -> Progress:
     """What a core has done so far."""
     progress = Progress(core.rank, now_ns, ended, cpu_s, running_s)
+    progress.change = core.change
+    former = core.counting.former
+    for name, counts in former.operators.items():
+        progress.operators.setdefault(name, Counts()).add(counts)
+    progress.sources.update(former.sources)
+    for label, latency in former.latency.items():
+        progress.latency.setdefault(label, Histogram()).merge(latency)
     for instance in core.instances:
         for name, counts in instance.counts.items():
-            total = progress.operators.setdefault(name, Counts())
-            total.records_in += counts.records_in
-            total.skipped += counts.skipped
-            total.dead += counts.dead
-            total.late += counts.late
-            total.execute_ns += counts.execute_ns
-            total.execute.merge(counts.execute)
+            progress.operators.setdefault(name, Counts()).add(counts)
+        for name, step in instance.steps:
+            if isinstance(step, Stateful) and (held := step.held):
+                progress.keys[name] = progress.keys.get(name, 0) + held
         if instance.source is not None:
             name = instance.chain.operators[0]
             progress.sources[name] = progress.operators[name].records_in
@@ -43,8 +48,12 @@ def progress_of(
     progress.lanes = core.counting.lanes()
     progress.sent_by = core.counting.sent()
     progress.waits = core.counting.waits()
+    home = core.deployment.wiring.home  # instances are numbered by what is deployed now
     busy_s = {
-        instance.number: sum(counts.execute_ns for counts in instance.counts.values()) / 1e9
+        home[instance.id.operator].first + instance.id.index: sum(
+            counts.execute_ns for counts in instance.counts.values()
+        )
+        / 1e9
         for instance in core.instances
     }
     whole_s = sum(busy_s.values()) or 1.0

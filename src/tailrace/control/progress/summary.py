@@ -33,6 +33,11 @@ class OperatorProgress:
     """Per record, where those of one batch count with their mean; nan when there were none."""
     execute_p99_us: float
 
+    @property
+    def execute_s(self) -> float:
+        """Of all records."""
+        return self.execute_us * self.records_in / 1e6
+
 
 @dataclass(frozen=True)
 class StreamProgress:
@@ -76,6 +81,25 @@ class WorkerProgress:
 
 
 @dataclass(frozen=True)
+class ChangeProgress:
+    """A change of who runs where or owns which keys, while the job runs."""
+
+    number: int
+    status: str
+    """One of "preparing", "moving", "done", "failed", "undone"."""
+    took_ms: float
+    """Until it was done, or until now."""
+    moved_keys: int
+    error: str = ""
+
+    def __str__(self) -> str:
+        told = f"change {self.number} {self.status}, {self.took_ms:,.0f} ms"
+        if self.moved_keys:
+            told += f", {self.moved_keys:,} keys moved"
+        return f"{told}: {self.error}" if self.error else told
+
+
+@dataclass(frozen=True)
 class Summary:
     """What a job has done since it started."""
 
@@ -101,6 +125,12 @@ class Summary:
     """How often the job has gone back to its last epoch, because something was lost or failed."""
     events: tuple[Event, ...] = ()
     """What that was, when, and how long it took to run again; the last hundred, oldest first."""
+    keys: dict[str, int] = field(default_factory=dict)
+    """How many keys have state, by operator."""
+    changes: tuple[ChangeProgress, ...] = ()
+    """Changes of the running job, oldest first: the last, and the one in progress if one is."""
+    thought: str = ""
+    """What a job that adapts has last decided, and why."""
 
     @property
     def cpu_s(self) -> dict[int, float]:
@@ -194,6 +224,23 @@ def summarise(roster: Roster, wiring: Wiring, now_ns: int | None = None) -> Summ
         refusals=_added([roster.refusals, *(report.refusals for report in reports)]),
         restarts=roster.recovery.restarts.total,
         events=roster.recovery.restarts.events,
+        keys=_added(report.keys for report in present),
+        changes=_changes(roster),
+        thought=roster.changing.thought if roster.changing is not None else "",
+    )
+
+
+def _changes(roster: Roster) -> tuple[ChangeProgress, ...]:
+    known = roster.changing.lately() if roster.changing is not None else []
+    return tuple(
+        ChangeProgress(
+            one.number,
+            one.status,
+            ((one.ended_s or roster.now_s) - one.asked_s) * 1e3,
+            one.moved_keys,
+            one.error,
+        )
+        for one in known
     )
 
 

@@ -9,9 +9,8 @@ from typing import Any
 from tailrace.control.protocol import Progress
 from tailrace.control.roster import Roster
 from tailrace.graph.model import Rule
-from tailrace.graph.wiring import Wiring
 from tailrace.plan.model.traffic import Pair, Traffic
-from tailrace.runtime.deployment import Deployment, deploy
+from tailrace.runtime.deployment import Deployment
 
 _SCHEMA = (
     "stream string, sender int, receiver int, sender_chain string, receiver_chain string,"
@@ -96,24 +95,32 @@ class TrafficTable:
         return "\n".join([title, *rows])
 
 
-def traffic_of(roster: Roster, wiring: Wiring, placement: tuple[int, ...]) -> TrafficTable:
-    """All workers' last reports together; rates by those and the ones before."""
-    deployment = deploy(wiring.graph, placement)
+def traffic_of(roster: Roster, deployment: Deployment) -> TrafficTable:
+    """All workers' last reports under a deployment; rates by those and the ones before.
+
+    Reports from before the last change of the deployment are left out.
+    """
+    change = 0 if roster.changing is None else roster.changing.done
+    present = {rank: one for rank, one in roster.progress.items() if one.change == change}
+    earlier = {rank: one for rank, one in roster.earlier.items() if one.change == change}
+    wiring = deployment.wiring
     waits = {
         (gate, sender): waited_ns / records / 1000
-        for report in roster.progress.values()
+        for report in present.values()
         for gate, sender, records, waited_ns in zip(*report.waits, strict=True)
     }
     links: list[LinkTraffic] = []
     loads: dict[int, tuple[float, float]] = {}
-    for rank, report in sorted(roster.progress.items()):
-        links += _links(report, roster.earlier.get(rank), deployment, waits)
+    for rank, report in sorted(present.items()):
+        links += _links(report, earlier.get(rank), deployment, waits)
         loads.update((instance, (busy_s, cpu_s)) for instance, busy_s, cpu_s in report.instances)
     instances = tuple(
-        InstanceLoad(i, wiring.chain_of(i).label, placement[i], *loads.get(i, (0.0, 0.0)))
-        for i in range(wiring.instances)
+        InstanceLoad(
+            i, wiring.chain_of(i).label, deployment.workers[instance], *loads.get(i, (0.0, 0.0))
+        )
+        for i, instance in enumerate(wiring.ids)
     )
-    seconds = max((report.running_s for report in roster.progress.values()), default=0.0)
+    seconds = max((report.running_s for report in present.values()), default=0.0)
     return TrafficTable(seconds, tuple(links), instances)
 
 

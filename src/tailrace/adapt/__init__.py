@@ -1,0 +1,1 @@
+"""Whether to change a running job: what a change costs and brings, and who decides. Pure."""

@@ -1,0 +1,6 @@
+from collections.abc import Hashable
+from typing import Any
+
+class Sweep:
+    def __init__(self, of: dict[Any, Any]) -> None: ...
+    def some(self, most: int) -> list[Hashable]: ...

@@ -50,7 +50,7 @@ class _Nowhere:
     def send(self, peer: int, parcels: list[tuple[int, list[Any]]]) -> int:
         return 100 * len(parcels)
 
-    def credit(self, peer: int, *credit: int) -> None:
+    def credit(self, peer: int, *credit: Any) -> None:
         pass
 
     def state(self, peer: int, message: Any) -> bool:

@@ -15,6 +15,7 @@ import secrets
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from tailrace.connectors.memory import Collect
 from tailrace.graph.model import Record
@@ -81,7 +82,7 @@ class _Post:
 
     rank: int
     channels: dict[tuple[int, int], _Channel]
-    credits: list[tuple[int, ...]]
+    credits: list[tuple[Any, ...]]
     clock: VirtualClock
     channel_messages: int
 
@@ -93,7 +94,7 @@ class _Post:
         channel.append((self.rank, parcels, self.clock(), size_bytes))
         return size_bytes
 
-    def credit(self, peer: int, *credit: int) -> None:
+    def credit(self, peer: int, *credit: Any) -> None:
         self.credits.append((peer, *credit))
 
     def state(self, peer: int, message: StateMessage) -> bool:
@@ -134,7 +135,7 @@ def run(
     graph = watch(named) if strict else named
     deployment = deploy(graph, [i % workers for i in range(wire(graph).instances)])
     channels: dict[tuple[int, int], _Channel] = {}
-    credits: list[tuple[int, ...]] = []
+    credits: list[tuple[Any, ...]] = []
 
     def make(rank: int) -> Core:
         post = _Post(rank, channels, credits, clock, channel_messages)

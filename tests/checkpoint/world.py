@@ -124,7 +124,7 @@ class Post:
         channel.append((self.rank, parcels, self.world.clock(), 100))
         return 100
 
-    def credit(self, peer: int, *credit: int) -> None:
+    def credit(self, peer: int, *credit: Any) -> None:
         self.world.credits.append((peer, *credit))
 
     def state(self, peer: int, message: Any) -> bool:
@@ -185,7 +185,7 @@ class World:
         self.kills = kills
         self.killed = 0
         self.channels: dict[tuple[int, int], list[Any]] = {}
-        self.credits: list[tuple[int, ...]] = []
+        self.credits: list[tuple[Any, ...]] = []
         self.states: dict[tuple[int, int], list[bytes]] = {}
         self.to_workers: list[list[Any]] = [[] for _ in range(workers)]
         self.to_coordinator: list[tuple[int, Any]] = []

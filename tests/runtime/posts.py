@@ -15,7 +15,7 @@ class Kept:
     def __init__(self, size_of: Callable[[list[Item]], int] = lambda items: 1) -> None:
         self.room = True
         self.messages: list[list[tuple[int, list[Item]]]] = []
-        self.credits: list[tuple[int, ...]] = []
+        self.credits: list[tuple[Any, ...]] = []
         self.states: list[tuple[int, Any]] = []
         self.peers: dict[int, int] = {}
         """The worker that each gate was last sent to."""
@@ -28,7 +28,7 @@ class Kept:
         self.peers.update((gate, peer) for gate, _ in parcels)
         return sum(self._size_of(items) for _, items in parcels)
 
-    def credit(self, peer: int, *credit: int) -> None:
+    def credit(self, peer: int, *credit: Any) -> None:
         self.credits.append((peer, *credit))
 
     def state(self, peer: int, message: Any) -> bool:

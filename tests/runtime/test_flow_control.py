@@ -288,7 +288,7 @@ class _Direct:
         self.messages.append((parcels, size))
         return max(size, 1)
 
-    def credit(self, peer: int, *credit: int) -> None:
+    def credit(self, peer: int, *credit: Any) -> None:
         self._cores[peer].credit(*credit)
 
     def check(self, record: Any) -> None:

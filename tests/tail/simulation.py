@@ -34,7 +34,9 @@ class Known:
     waiting: int = 0
     others: int = 0
     service_ns: int = 0
+    spread_ns: int = 0
     way_ns: int = 0
+    turn_ns: int = 0
     heard_ns: int = 0
     taken: int = 0
     under_way_ns: int = 0
@@ -58,6 +60,7 @@ class Server:
     """Sender, when the record was emitted, when it came."""
     busy: bool = False
     service_ns: int = 0
+    spread_ns: int = 0
     samples: int = 0
     ended_ns: int = 0
     done: int = 0
@@ -181,6 +184,10 @@ def simulate(
             server = servers[place]
             server.queue.popleft()
             server.ended_ns = now_ns
+            if server.samples == 1:
+                server.service_ns, server.spread_ns = extra, 0
+            apart_ns = abs(extra - server.service_ns)
+            server.spread_ns += (apart_ns - server.spread_ns) // server.samples
             server.service_ns += (extra - server.service_ns) // server.samples
             server.done += 1
             server.busy = False
@@ -192,11 +199,12 @@ def simulate(
             one.measure(now_ns)
             one.waiting -= 1
             one.taken += 1
-            one.heard_ns, one.service_ns = now_ns, extra
+            one.heard_ns, one.service_ns, one.way_ns = now_ns, extra, way_ns
+            one.spread_ns = servers[place].spread_ns
             one.others = sum(1 for other, *_ in servers[place].queue if other != sender)
             if one.probe_ns is not None:
                 one.probes = min(one.probes + 1, SAMPLES)
-                one.way_ns += (now_ns - one.probe_ns - extra - one.way_ns) // one.probes
+                one.turn_ns += (now_ns - one.probe_ns - extra - one.turn_ns) // one.probes
                 one.probe_ns = None
             deal(sender, now_ns)
     found.shares = [server.done / arrived for server in servers]

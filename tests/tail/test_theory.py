@@ -70,7 +70,7 @@ class Shortest(Soonest):
 
     def choose(self, receivers, now_ns: int) -> int:  # type: ignore[no-untyped-def]
         for one in receivers:
-            one.service_ns, one.way_ns = 1000, 0
+            one.service_ns, one.spread_ns, one.way_ns = 1000, 0, 0
         return super().choose(receivers, now_ns)
 
 

@@ -41,7 +41,7 @@ class Seen:
 
     def __init__(self) -> None:
         self.parcels: list[Parcel] = []
-        self.credits: list[tuple[int, ...]] = []
+        self.credits: list[tuple[Any, ...]] = []
         self.sizes: list[int] = []
         self.arrivals = Arrivals(JumboCodec(lambda: 5), self._deliver, self._credit)
 
@@ -50,7 +50,7 @@ class Seen:
         self.parcels += parcels
         self.sizes.append(size)
 
-    def _credit(self, sender: int, *credit: int) -> None:
+    def _credit(self, sender: int, *credit: Any) -> None:
         self.credits.append((sender, *credit))
 
     def take(self, peer: SmallPeer) -> None:
@@ -99,12 +99,15 @@ def test_credits_go_before_a_jumbo_that_waits_and_the_newest_counts() -> None:
     assert peer.send([(1, [(3, 0, ["a"])])])
     for taken in (10, 20):
         peer.credit(7, taken, 100)
-    peer.credit(8, 1, 50, 1 << 40, 6)
+    peer.credit(8, 1, 50, (1 << 40, 3, 2, 6))
     peer.room = 1
     peer.flush()
     assert [kind for kind, _ in peer.messages] == [KIND_CREDIT]
     seen.take(peer)
-    assert seen.credits == [(3, 7, 20, 100, 0, 0), (3, 8, 1, 50, (1 << 32) - 1, 6)]
+    assert seen.credits == [
+        (3, 7, 20, 100, (0, 0, 0, 0)),
+        (3, 8, 1, 50, ((1 << 32) - 1, 3, 2, 6)),
+    ]
     assert peer.pending
 
 
@@ -131,7 +134,7 @@ def test_what_is_of_another_attempt_is_dropped_pieces_and_credits_included() -> 
     assert seen.arrivals.dropped == len(peer.messages)
     for kind, payload in peer.messages:
         seen.arrivals.accept(new, kind, payload)
-    assert (len(seen.parcels), seen.credits) == (1, [(3, 7, 5, 9, 0, 0)])
+    assert (len(seen.parcels), seen.credits) == (1, [(3, 7, 5, 9, (0, 0, 0, 0))])
 
 
 def test_what_waits_to_be_sent_is_dropped_when_an_attempt_begins() -> None:

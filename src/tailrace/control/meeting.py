@@ -19,7 +19,7 @@ from tailrace.graph.model import Graph
 from tailrace.runtime.core import Core, Limits, nothing_kept
 from tailrace.runtime.deployment import NOWHERE, deploy
 from tailrace.runtime.moving import StateMessage
-from tailrace.transport.peer import Arrivals, JumboCodec, Parcel, Peer, RingPeer, TcpPeer
+from tailrace.transport.peer import Arrivals, JumboCodec, Load, Parcel, Peer, RingPeer, TcpPeer
 from tailrace.transport.ring import Doorbell, Ring, RingError
 from tailrace.transport.tcp import Refusals, TcpConfig, TcpConnection
 
@@ -246,11 +246,9 @@ class Meeting:
         assert self._core is not None
         self._core.deliver(sender, parcels, sent_ns, size_bytes)
 
-    def _credited(
-        self, sender: int, gate: int, taken: int, window: int, service_ns: int, others: int
-    ) -> None:
+    def _credited(self, sender: int, gate: int, taken: int, window: int, load: Load) -> None:
         if self._core is not None:
-            self._core.credit(gate, taken, window, service_ns, others)
+            self._core.credit(gate, taken, window, load)
 
     def _told_of_state(self, sender: int, message: bytes) -> None:
         if self._core is not None:
@@ -293,11 +291,9 @@ class Meeting:
         """Send a jumbo; see `Peer.send`."""
         return self._peers[peer].send(parcels)
 
-    def credit(
-        self, peer: int, gate: int, taken: int, window: int, service_ns: int, others: int
-    ) -> None:
+    def credit(self, peer: int, gate: int, taken: int, window: int, load: Load) -> None:
         """Tell a sender what was taken."""
-        self._peers[peer].credit(gate, taken, window, service_ns, others)
+        self._peers[peer].credit(gate, taken, window, load)
 
     def state(self, peer: int, message: StateMessage) -> bool:
         """Send what is said of keys that move; see `Peer.state`. Raises what pickle raises."""

@@ -258,7 +258,7 @@ class Station:
                     batch.markers.append(item)
         return 1
 
-    def credit(self, peer: int, *credit: int) -> None:
+    def credit(self, peer: int, *credit: Any) -> None:
         """Nobody waits for it."""
 
     def state(self, peer: int, message: StateMessage) -> bool:

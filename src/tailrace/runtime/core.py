@@ -37,6 +37,7 @@ from tailrace.runtime.state import GoingOn, Stateful
 from tailrace.runtime.step import Fail, OperatorFailed, Put, Step, call
 from tailrace.tail.modes import Tail
 from tailrace.transport import jumbo
+from tailrace.transport.peer import Load
 
 __all__ = ["DEFAULT_LIMITS", "Core", "Limits", "Post"]
 
@@ -70,13 +71,10 @@ class Post(Protocol):
         Raises ValueError if some of the records cannot be sent.
         """
 
-    def credit(
-        self, peer: int, gate: int, taken: int, window: int, service_ns: int, others: int
-    ) -> None:
+    def credit(self, peer: int, gate: int, taken: int, window: int, load: Load) -> None:
         """Tell a sender how many of its records have been taken at a gate, ever.
 
-        It may be `window` records ahead of that. A record takes `service_ns` there, and so many of
-        others are queued.
+        It may be `window` records ahead of that. For the load see `Inlet.load`.
         """
 
     def state(self, peer: int, message: StateMessage) -> bool:
@@ -350,13 +348,11 @@ class Core:
         """Queue what has arrived from a worker; all of it together was of that size."""
         deliver(self.site.inlets, sender, parcels, sent_ns, self._clock_ns(), size_bytes)
 
-    def credit(
-        self, gate: int, taken: int, window: int, service_ns: int = 0, others: int = 0
-    ) -> None:
+    def credit(self, gate: int, taken: int, window: int, load: Load = (0, 0, 0, 0)) -> None:
         """The receiver behind a gate has taken that many records of ours since the start."""
         lane = self.site.lanes.get(gate)
         if lane is not None:  # else that link has ended
-            lane.credit(taken, window, service_ns, others)
+            lane.credit(taken, window, load)
 
     def stop_sources(self) -> None:
         """Let every source end where it is; the job then drains and ends by itself."""
@@ -459,13 +455,11 @@ class Core:
         """Tell senders how far receivers here are."""
         for inlet in self._due:
             inlet.report()
-            service_ns, others = inlet.queue.service_ns, inlet.others
+            credit = inlet.gate, inlet.taken, inlet.window, inlet.load
             if inlet.peer == self.rank:
-                self.credit(inlet.gate, inlet.taken, inlet.window, service_ns, others)
+                self.credit(*credit)
             else:
-                self._post.credit(
-                    inlet.peer, inlet.gate, inlet.taken, inlet.window, service_ns, others
-                )
+                self._post.credit(inlet.peer, *credit)
         self._due.clear()
 
     def set_tail(self, stream: int, mode: Tail) -> None:

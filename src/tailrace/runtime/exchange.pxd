@@ -31,7 +31,7 @@ cdef class Lane:
     cdef list blocked
     # What is known of the receiver, for who deals by that; times are kept only while somebody does.
     cdef readonly bint here, near
-    cdef readonly int64_t service_ns, others, way_ns, heard_ns, under_way_ns
+    cdef readonly int64_t service_ns, spread_ns, way_ns, turn_ns, others, heard_ns, under_way_ns
     cdef int64_t measured_ns, probe_ns, probe_sent, probe_records, probes
 
     cdef int open_tail(self, Stamp stamp, int64_t serial) except -1

@@ -31,7 +31,7 @@ cdef enum:
     FIRST_RECORDS = 64
     ANNOUNCE_NS = 1000000  # how often many receivers without records hear of time
     SHARE_NS = 250000  # of work: so much of a batch stays together where a receiver is chosen
-    SAMPLES = 32  # by which it is known how long the way is
+    SAMPLES = 32  # by which it is known how long it takes to hear of a record
 
 cdef int64_t _IDLE = IDLE
 cdef int64_t PLENTY = 1 << 40
@@ -247,13 +247,13 @@ cdef class Lane:
             self.blocked.clear()
         return items
 
-    def credit(self, int64_t taken, int64_t window, int64_t service_ns=0, int64_t others=0):
+    def credit(self, int64_t taken, int64_t window, tuple load=(0, 0, 0, 0)):
         """The receiver has taken that many since the start; an older report changes nothing.
 
-        From now on it wants to be sent no more than `window` beyond that. It takes `service_ns` for
-        a record, and has so many queued of other senders.
+        From now on it wants to be sent no more than `window` beyond that. For its load see
+        `Inlet.load`.
         """
-        cdef int64_t now_ns = 0, way_ns
+        cdef int64_t now_ns = 0, turn_ns
         if window != self.window:
             self.window = window
             self.exchange.narrow()
@@ -261,12 +261,11 @@ cdef class Lane:
             now_ns = self.exchange.clock_ns()
             self.measure(now_ns)
             self.heard_ns = now_ns
-            self.service_ns = service_ns
-            self.others = others
+            self.service_ns, self.spread_ns, self.way_ns, self.others = load
             if self.probe_sent and taken >= self.probe_sent:
-                way_ns = now_ns - self.probe_ns - service_ns * self.probe_records
+                turn_ns = now_ns - self.probe_ns - self.service_ns * self.probe_records
                 self.probes = min(self.probes + 1, SAMPLES)
-                self.way_ns += (way_ns - self.way_ns) // self.probes
+                self.turn_ns += (turn_ns - self.turn_ns) // self.probes
                 self.probe_sent = 0
         self.credit_used = min(self.credit_used, self.sent - taken)
         sizes = self.sizes
@@ -350,6 +349,8 @@ cdef class Exchange:
         for lane in self.lanes:
             lane.measured_ns = lane.heard_ns = now_ns
             lane.probe_sent = 0
+        for sender in self.senders:
+            sender.start_even()
 
     cdef int64_t share(self) except -1:
         """How many records of a batch stay together; 0: nobody knows yet."""

@@ -35,7 +35,7 @@ cdef class Inlet:
     cdef readonly int64_t received, taken, base, waited_ns
     cdef public int64_t unreported, unreported_bytes, watermark
     cdef readonly int64_t window  # how many records the sender should be ahead at most
-    cdef int64_t told_window, most_window, oldest_ns, released_ns
+    cdef int64_t told_window, most_window, oldest_ns, released_ns, way_ns, ways
     cdef public bint ended
     cdef public bint fresh  # of a deployment that is not there yet: it holds nobody up
     cdef public bint reopens  # its sender goes on, be it that it has ended: somebody joins it
@@ -77,6 +77,9 @@ cdef class Inlet:
         self.queue.queued += records
         if records:
             note(self.transfer, now_ns - sent_ns, records)
+            if self.ways < SAMPLES:
+                self.ways += 1
+            self.way_ns += (now_ns - sent_ns - self.way_ns) // self.ways
         self.messages.append((items, now_ns, size_bytes, records))
         self.queue.order.append(self)
 
@@ -133,9 +136,11 @@ cdef class Inlet:
         return self.received - self.taken
 
     @property
-    def others(self):
-        """Records of other senders that are queued for the same instance."""
-        return self.queue.queued - self.queued
+    def load(self):
+        """What its sender may go by: how long a record takes here and by how much that varies, how
+        long it is on its way, and how many of other senders are queued."""
+        cdef Queue queue = self.queue
+        return queue.service_ns, queue.spread_ns, self.way_ns, queue.queued - self.received + self.taken
 
 
 def deliver(dict inlets not None, int sender, list parcels not None, int64_t sent_ns,
@@ -176,7 +181,8 @@ cdef class Queue:
     cdef public PairCounter counter  # who looks at some records as they go by, if anybody does
     cdef public object keeper  # who keeps records back whose state is on its way, while keys move
     cdef readonly int64_t queued  # records, of all links
-    cdef readonly int64_t service_ns  # about how long the instance takes for a record
+    cdef readonly int64_t service_ns  # about how long the instance takes for a record,
+    cdef int64_t spread_ns  # and how far from that it mostly is
     cdef int64_t samples, ended_ns
     cdef int64_t group
 
@@ -257,10 +263,12 @@ cdef class Queue:
         """
         cdef int64_t took_ns = (now_ns - max(received_ns, self.ended_ns)) // records
         if received_ns - self.ended_ns > FORGET_NS:
-            self.samples = 0
+            self.samples = self.spread_ns = 0
+            self.service_ns = took_ns
         self.ended_ns = now_ns
         if self.samples < SAMPLES:
             self.samples += 1
+        self.spread_ns += (abs(took_ns - self.service_ns) - self.spread_ns) // self.samples
         self.service_ns += (took_ns - self.service_ns) // self.samples
         return 0
 

@@ -71,13 +71,14 @@ cdef class Router:
     cdef Py_ssize_t next, receivers
     cdef int64_t paced_ns, paced_records, pace  # since when; how many since; usual in PACE_NS, << PACE_SHIFT
     cdef int64_t *counts
+    cdef int64_t *counted_out  # of those, what does not matter for who has got least so far
     cdef PairCounter counter
     cdef PairSketch sketch
     cdef PairSketch heavy  # of partial keys, a sample
     cdef uint32_t dice
 
     def __cinit__(self):
-        self.counts = NULL
+        self.counts = self.counted_out = NULL
 
     def __init__(self, Exchange exchange not None, stream, int index, int rank,
                  Stamp stamp not None, set full not None, routes=None, bint joins=True):
@@ -100,6 +101,7 @@ cdef class Router:
 
     def __dealloc__(self):
         free(self.counts)
+        free(self.counted_out)
 
     def join(self):
         """Be one of the exchange's senders from now on."""
@@ -118,15 +120,27 @@ cdef class Router:
         """The exchange has other lanes now."""
         cdef Py_ssize_t count = PyList_GET_SIZE(self.exchange.lanes), i
         cdef int64_t *counts = <int64_t *>calloc(max(count, 1), sizeof(int64_t))
-        if counts is NULL:
+        cdef int64_t *counted_out = <int64_t *>calloc(max(count, 1), sizeof(int64_t))
+        if counts is NULL or counted_out is NULL:
+            free(counts)
+            free(counted_out)
             raise MemoryError()
         for i in range(min(count, self.receivers)):
             counts[i] = self.counts[i]
         free(self.counts)
+        free(self.counted_out)
         self.counts = counts
+        self.counted_out = counted_out
         self.receivers = count
+        self.start_even()
         here = [lane for lane in self.exchange.lanes if lane.peer == self.rank] if self.local else []
         self.lanes = here or self.exchange.lanes
+
+    def start_even(self):
+        """Who has got more than others by now need not wait until they have as much."""
+        cdef Py_ssize_t i
+        for i in range(self.receivers):
+            self.counted_out[i] = self.counts[i]
 
     def reroute(self, routes):
         """Keys have other owners from now on."""
@@ -250,7 +264,8 @@ cdef class Router:
         return self.pace >> PACE_SHIFT
 
     cdef int64_t _got(self, Py_ssize_t place) except -1:
-        return self.counts[(<Lane>self.lanes[place]).index]
+        cdef int index = (<Lane>self.lanes[place]).index
+        return self.counts[index] - self.counted_out[index]
 
     cdef int _by_key(self, list records) except -1:
         cdef PyObject *known

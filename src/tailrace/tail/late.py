@@ -19,13 +19,13 @@ from tailrace.tail.soonest import believed_ns, others_now
 
 FIRST_DEPTH = 2
 """While nobody knows how quick a receiver is."""
-LONGEST_WAY_NS = 2_000_000
-"""A way that took longer was no way: somebody was stopped."""
+LONGEST_TURN_NS = 2_000_000
+"""What took longer was no way: somebody was stopped."""
 OVERDUE = 8
 """Who has reported nothing for so many times as long as it should take is not counted on."""
 
 
-def depth(service_ns: int, way_ns: int, backlog: bool = False) -> int:
+def depth(service_ns: int, turn_ns: int, backlog: bool = False) -> int:
     """How many records a worker should have, what it works on included.
 
     While one is on its way nobody works. With a backlog, that costs more than to decide early.
@@ -37,8 +37,8 @@ def depth(service_ns: int, way_ns: int, backlog: bool = False) -> int:
     """
     if not service_ns:
         return FIRST_DEPTH
-    way_ns = min(max(way_ns, 0), LONGEST_WAY_NS)
-    return 1 + max((way_ns + service_ns // 2) // service_ns, backlog)
+    turn_ns = min(max(turn_ns, 0), LONGEST_TURN_NS)
+    return 1 + max((turn_ns + service_ns // 2) // service_ns, backlog)
 
 
 class Late:
@@ -66,7 +66,7 @@ class Late:
         for place, one in enumerate(receivers):
             has = busy[one.peer]
             service_ns = believed_ns(one, waiting[one.peer], now_ns, fastest_ns)
-            if one.fill >= 1 or (not idle and depth(service_ns, one.way_ns, backlog) <= has):
+            if one.fill >= 1 or (not idle and depth(service_ns, one.turn_ns, backlog) <= has):
                 continue
             order = ((has + 1) * service_ns, one.waiting, (place - self._turn) % count)
             if best < 0 or order < best_order:
@@ -76,7 +76,7 @@ class Late:
         self._turn = best + 1
         chosen = receivers[best]
         # Half of what there is room for: others may be as free.
-        return best, max((depth(best_ns, chosen.way_ns, backlog) - busy[chosen.peer] + 1) // 2, 1)
+        return best, max((depth(best_ns, chosen.turn_ns, backlog) - busy[chosen.peer] + 1) // 2, 1)
 
     def _is_too_slow(
         self,
@@ -93,7 +93,7 @@ class Late:
             other_ns, has = one.service_ns, waiting[one.peer]
             if not has or not 0 < other_ns < service_ns or one.peer == receivers[place].peer:
                 continue
-            if now_ns - one.heard_ns < OVERDUE * (has * other_ns + one.way_ns):
+            if now_ns - one.heard_ns < OVERDUE * (has * other_ns + one.turn_ns):
                 faster[one.peer] = min(faster.get(one.peer, other_ns), other_ns)
         if not faster:
             return False

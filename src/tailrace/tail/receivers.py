@@ -34,8 +34,16 @@ class Receiver(Protocol):
         """How long it takes for a record, on average; 0: nobody knows."""
 
     @property
+    def spread_ns(self) -> int:
+        """How far from that it mostly is."""
+
+    @property
     def way_ns(self) -> int:
-        """What a record takes besides, with nobody before it, until the sender hears of it.
+        """How long records are on their way there."""
+
+    @property
+    def turn_ns(self) -> int:
+        """What it takes to hear that a record is done, beside its service, with nobody before it.
 
         An average of what is left when the service time is taken off: it may be below 0.
         """

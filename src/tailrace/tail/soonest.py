@@ -1,8 +1,9 @@
 """Balancing by what the sender knows anyway: where will a record be done soonest?
 
 By credit a sender knows how many of its records wait at each receiver, and receivers say with it
-how long they take for one and how many of others wait there. So a record that goes there now is
-done after `(waiting + 1) * service + way`. Of the receivers of the sender's own node all are looked
+how long they take for one, how long the way is and how many of others wait there. So a record that
+goes there now is done after about `(waiting + 1) * service + way`. By how much service times vary
+is added, for it is tails that count. Of the receivers of the sender's own node all are looked
 at, of the others two at random: with many senders, the best by a report that all of them have seen
 is soon the worst (Mitzenmacher; C3 and Prequal guard against that in other ways).
 
@@ -54,7 +55,11 @@ def done_ns(receiver: Receiver, now_ns: int, fastest_ns: int) -> int:
     """About how long a record takes that is sent there now."""
     waiting = receiver.waiting
     service_ns = believed_ns(receiver, waiting, now_ns, fastest_ns)
-    return (waiting + others_now(receiver, now_ns) + 1) * service_ns + max(receiver.way_ns, 0)
+    queued = waiting + others_now(receiver, now_ns)
+    spread_ns = receiver.spread_ns
+    if service_ns < receiver.service_ns:  # what is no longer believed has no spread either
+        spread_ns = spread_ns * service_ns // receiver.service_ns
+    return (queued + 1) * service_ns + spread_ns + receiver.way_ns
 
 
 class Soonest:

@@ -26,7 +26,7 @@ KIND_PIECE = 3
 KIND_LAST_PIECE = 4
 KIND_LAST_STATE = 5
 KIND_CREDIT = 15
-_CREDIT = struct.Struct("<IQIII")
+_CREDIT = struct.Struct("<IQIIIII")
 _MOST = (1 << 32) - 1
 _PIECE_BYTES = 1 << 20
 
@@ -34,6 +34,8 @@ _RANK_BITS = 16
 _RANK_MASK = (1 << _RANK_BITS) - 1
 MOST_WORKERS = 1 << _RANK_BITS
 
+Load = tuple[int, int, int, int]
+"""What a receiver tells beside its credit, each below 2^32; see `Inlet.load`."""
 Parcel = tuple[int, list[Any]]
 """A gate, and the items for it."""
 
@@ -103,7 +105,7 @@ class Peer:
         self._rank = rank
         self._mark = mark(rank, 0)
         self._unsent: deque[tuple[int, list[Buffer]]] = deque()
-        self._credits: dict[int, tuple[int, int, int, int]] = {}
+        self._credits: dict[int, tuple[int, ...]] = {}
 
     def begin(self, attempt: int) -> None:
         """All that is sent from now on is of that attempt; what waits to be sent is dropped."""
@@ -142,15 +144,12 @@ class Peer:
         self._write_unsent()
         return True
 
-    def credit(
-        self, gate: int, taken: int, window: int, service_ns: int = 0, others: int = 0
-    ) -> None:
+    def credit(self, gate: int, taken: int, window: int, load: Load = (0, 0, 0, 0)) -> None:
         """Let that worker know, by the next flush, how many of a link's records were taken.
 
-        And by how many it may be ahead of that, how long a record takes there, and how many of
-        others wait.
+        And by how many it may be ahead of that, and what load there is.
         """
-        self._credits[gate] = taken, window, min(service_ns, _MOST), min(others, _MOST)
+        self._credits[gate] = taken, window, *(min(max(one, 0), _MOST) for one in load)
 
     def flush(self) -> None:
         """Send what waits as far as there is room.
@@ -269,7 +268,7 @@ class Arrivals:
         self,
         codec: JumboCodec,
         deliver: Callable[[int, list[Parcel], int, int], None],
-        credit: Callable[[int, int, int, int, int, int], None],
+        credit: Callable[[int, int, int, int, Load], None],
         state: Callable[[int, bytes], None] = lambda sender, message: None,
     ) -> None:
         """Calls `deliver(sender, parcels, sent_ns, size)`, and `credit` with the sender.
@@ -297,8 +296,8 @@ class Arrivals:
             self.dropped += 1
             return
         if kind == KIND_CREDIT:
-            for gate, *credit in _CREDIT.iter_unpack(payload):
-                self._credit(sender, gate, *credit)
+            for gate, taken, window, *load in _CREDIT.iter_unpack(payload):
+                self._credit(sender, gate, taken, window, tuple(load))
             return
         whole: bytes | bytearray | memoryview = payload
         if kind not in (KIND_JUMBO, KIND_PIECE, KIND_LAST_PIECE, KIND_LAST_STATE):

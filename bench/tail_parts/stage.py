@@ -1,0 +1,221 @@
+"""What sections share: Spark, jobs whose records are dealt in one way after the other, notes.
+
+A job runs once for all contestants. They take turns in it, in slices: `job.set_tail` turns one on,
+what is due in the first part of the slice does not count (queues of before run out), the rest does.
+Slices from which the machine's host stole time are repeated. Every record has a number and the time
+when it was due; sinks note both, with when work on it began and when it was done.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any, Protocol, TypeVar
+
+from harness.spread import rounded
+from tailrace.connectors.generate import Poisson
+from tailrace.runtime.sink import Sink
+from tailrace.runtime.source import Reader, Source, Split
+from tailrace.spark.job import Job
+from tailrace.tail.modes import Tail
+from tailrace.topology import Topology
+
+T = TypeVar("T")
+PERCENTS = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p99.9": 99.9}
+_PATIENCE_S = 30.0
+Note = tuple[int, int, int, int]
+"""A record's number, and when it was due, begun and done, in ns of the monotonic clock."""
+
+
+class Stage(Protocol):
+    """What a section gets: the frame of the benchmark, and Spark."""
+
+    folder: Path
+
+    @property
+    def spark(self) -> Any: ...
+
+    def say(self, text: str) -> None: ...
+
+    def undisturbed(
+        self,
+        step: Callable[[], T],
+        discard: Callable[[T], None] = lambda outcome: None,
+        until_s: float = ...,
+    ) -> T: ...
+
+
+class Arriving(Source):
+    """Poisson arrivals without an end: (number, when it is due)."""
+
+    def __init__(self, rate_per_s: float, seed: int) -> None:
+        self.rate_per_s = rate_per_s
+        self.seed = seed
+
+    def open(self, split: Split, clock_ns: Callable[[], int], position: Any = None) -> Reader:
+        return _Arriving(self, split, clock_ns)
+
+
+class _Arriving(Reader):
+    def __init__(self, source: Arriving, split: Split, clock_ns: Callable[[], int]) -> None:
+        pace = Poisson(source.rate_per_s, source.seed)
+        self._offsets = pace.offsets_ns(split.index, split.of, 0)
+        self._number, self._step = split.index, split.of
+        self._clock_ns = clock_ns
+        self._begun_ns = 0
+        self._due_ns = 0
+
+    def poll(self, most: int) -> list[tuple[int, int]] | None:
+        now_ns = self._clock_ns()
+        if not self._begun_ns:
+            self._begun_ns = now_ns
+            self._due_ns = now_ns + next(self._offsets)
+        found: list[tuple[int, int]] = []
+        self.emitted_ns = min(self._due_ns, now_ns)
+        while self._due_ns <= now_ns and len(found) < most:
+            found.append((self._number, self._due_ns))
+            self._number += self._step
+            self._due_ns = self._begun_ns + next(self._offsets)
+        return found
+
+    def due_ns(self) -> int:
+        return self._due_ns
+
+
+class Noted(Sink):
+    """Notes what comes, (number, due, begun), with the time; leaves it in a file."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def open(self, index: int, parallelism: int) -> None:
+        self._path = self.folder / f"notes-{index}"
+        self._notes = array("q")
+
+    def write(self, records: Iterator[tuple[int, int, int]]) -> None:
+        for number, due_ns, begun_ns in records:
+            self._notes.extend((number, due_ns, begun_ns, time.monotonic_ns()))
+
+    def close(self) -> None:
+        self._path.write_bytes(self._notes.tobytes())
+
+
+def notes_in(folder: Path) -> list[Note]:
+    """What the sinks of a job have noted, by number."""
+    found: list[Note] = []
+    for path in folder.glob("notes-*"):
+        values = array("q", path.read_bytes())
+        found += zip(values[::4], values[1::4], values[2::4], values[3::4], strict=True)
+    return sorted(found)
+
+
+def audit(notes: Sequence[Note], streams: int = 1) -> tuple[int, int]:
+    """How many numbers are missing, and how many are there too often.
+
+    What each of several sources came to is not known to the sinks; a gap is what is missing.
+    """
+    numbers = [note[0] for note in notes]
+    last: dict[int, int] = {}
+    for number in numbers:
+        last[number % streams] = max(last.get(number % streams, 0), number)
+    expected = sum((most - share) // streams + 1 for share, most in last.items())
+    return expected - len(set(numbers)), len(numbers) - len(set(numbers))
+
+
+@dataclass
+class Slices:
+    """When each contestant had its turns, without their beginnings."""
+
+    of: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+
+    def latencies_ms(self, notes: Sequence[Note], name: str) -> list[list[float]]:
+        """By turn: from when a record was due until it was done."""
+        return self._of(notes, name, lambda note: (note[3] - note[1]) / 1e6)
+
+    def waits_ms(self, notes: Sequence[Note], name: str) -> list[list[float]]:
+        """By turn: from when a record was due until work on it began."""
+        return self._of(notes, name, lambda note: (note[2] - note[1]) / 1e6)
+
+    def services_ms(self, notes: Sequence[Note], name: str) -> list[list[float]]:
+        """By turn: from then until it was done."""
+        return self._of(notes, name, lambda note: (note[3] - note[2]) / 1e6)
+
+    def _of(
+        self, notes: Sequence[Note], name: str, what: Callable[[Note], float]
+    ) -> list[list[float]]:
+        return [
+            [what(note) for note in notes if begin <= note[1] < end]
+            for begin, end in self.of.get(name, [])
+        ]
+
+
+def in_turns(
+    stage: Stage,
+    topology: Topology,
+    modes: Sequence[Tail],
+    *,
+    rounds: int,
+    slice_s: float,
+    settle_s: float,
+    placement: tuple[int, ...],
+    before: Callable[[Job], Callable[[], None]] = lambda job: lambda: None,
+    warm_s: float = 0.0,
+    **options: Any,
+) -> Slices:
+    """Run a job in which the modes take turns, in changing order; end it, and say who had which.
+
+    `before` may do something to the running job first, and gives what ends that. The first mode
+    is on for `warm_s` before anything counts.
+    """
+    job = topology.start(stage.spark, placement=placement, **options)
+    slices = Slices()
+    try:
+        job.await_running(_PATIENCE_S)
+        undo = before(job)
+        try:
+            job.set_tail(modes[0])
+            time.sleep(max(warm_s, settle_s))
+            for number in range(rounds):
+                shift = number % len(modes)
+                for mode in (*modes[shift:], *modes[:shift]):
+                    turn = stage.undisturbed(lambda mode=mode: _turn(job, mode, slice_s, settle_s))  # type: ignore[misc]
+                    slices.of.setdefault(mode, []).append(turn)
+        finally:
+            undo()
+        job.stop(timeout_s=_PATIENCE_S)
+    finally:
+        if job.is_active:
+            job.stop(drain=False)
+    job.await_termination(0)
+    return slices
+
+
+def _turn(job: Job, mode: Tail, slice_s: float, settle_s: float) -> tuple[int, int]:
+    job.set_tail(mode)
+    time.sleep(settle_s)
+    begin_ns = time.monotonic_ns()
+    time.sleep(slice_s - settle_s)
+    return begin_ns, time.monotonic_ns()
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """The value that so many percent are at most."""
+    ordered = sorted(values)
+    return ordered[min(int(len(ordered) * percent / 100), len(ordered) - 1)]
+
+
+def summed_up(turns: Sequence[Sequence[float]]) -> dict[str, Any]:
+    """Percentiles of all turns together, and the spread of p99 over them."""
+    everything = [value for turn in turns for value in turn]
+    found: dict[str, Any] = {
+        name: rounded(percentile(everything, percent)) for name, percent in PERCENTS.items()
+    }
+    p99s = sorted(percentile(turn, 99) for turn in turns if turn)
+    found["mean"] = rounded(fmean(everything))
+    found["p99_spread"] = [rounded(p99s[0]), rounded(median(p99s)), rounded(p99s[-1])]
+    found["records"] = len(everything)
+    return found

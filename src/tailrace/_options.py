@@ -48,6 +48,7 @@ class StartOptions(TypedDict, total=False):
     guarantee: Guarantee
     tables: Tables | Path | str | None
     count_pairs: bool
+    tail: str
 
 
 class TransformOptions(TypedDict, total=False):

@@ -116,6 +116,8 @@ class Topology:
         tables : `tailrace.Tables` of keys, or the file of some: which instances get which keys.
             Without, and for keys that they do not have, hashes decide. Not with checkpoints
         count_pairs : whether to count which keys lead to which, for `job.key_tables()`
+        tail : what is done for short tails: "off", or "replay" (what is late is sent again, another
+            way). See the guide
         """
         from tailrace.spark.job import start
 

@@ -28,6 +28,7 @@ from tailrace.control.protocol import (
     KIND,
     SILENCE_S,
     Message,
+    SetTail,
     Welcome,
     pack,
     unpack,
@@ -140,6 +141,10 @@ class Coordinator:
         self.roster.epoch = self.resumed_epoch = going_on.epoch
         if going_on.epoch:
             self.roster.manifest, self.roster.kept_in = going_on.file, kept_in
+
+    def set_tail(self, tail: str) -> None:
+        """Have all workers do that for short tails."""
+        self._ask(lambda: [(ALL, SetTail(tail))])
 
     def ask_epoch(self) -> None:
         """Begin an epoch as soon as possible."""

@@ -79,6 +79,8 @@ class Settings:
     """The pickled `Tables` of keys that it starts with, if any."""
     count_pairs: bool = False
     """Whether workers count from the start which keys lead to which."""
+    tail: str = "off"
+    """What is done for short tails, by name: see `tailrace.tail`."""
 
     @property
     def report_s(self) -> float:
@@ -116,6 +118,8 @@ class Hello:
     """How many that one has started before."""
     stage: int = 0
     """Which of the stages of its launch it belongs to."""
+    board: str = ""
+    """Where others of its node say what became of the runs of its sources."""
 
 
 @dataclass(frozen=True)
@@ -184,6 +188,13 @@ class BeginEpoch:
 
     epoch: int
     last: bool = False
+
+
+@dataclass(frozen=True)
+class SetTail:
+    """Do that for short tails from now on, by name: see `tailrace.tail`."""
+
+    tail: str
 
 
 @dataclass(frozen=True)
@@ -291,6 +302,8 @@ class Progress:
     """For each instance here the time in its operators and its share of the CPU time, in s."""
     refusals: dict[str, int] = field(default_factory=dict)
     """Connections that were refused here, by reason."""
+    replays: dict[str, int] = field(default_factory=dict)
+    """Of the batches of its sources: see `Summary.replays`."""
     pairs: list[Sketched] = field(default_factory=list)
     """Which keys led to which, if that is counted; not in every report."""
 
@@ -359,6 +372,7 @@ Message = (
     | Leave
     | RollBack
     | BeginEpoch
+    | SetTail
     | Snapshotted
     | Committed
     | Drained

@@ -38,6 +38,7 @@ from tailrace.control.protocol import (
     Reached,
     Ready,
     RollBack,
+    SetTail,
     Settings,
     Stop,
     Welcome,
@@ -231,6 +232,7 @@ class Worker:
             stage=self._settings.stage,
             supervisor=self._supervised.by,
             life=self._supervised.life,
+            board=self._meeting.board,
         )
         self._reporting.tell(hello)
         self._supervised.on_hello()
@@ -526,6 +528,8 @@ class Worker:
                 self._expect(message)
             case Members():
                 self._count(message)
+            case SetTail():
+                self._meeting.set_tail(message.tail)
             case Leave():
                 if self.core is not None:
                     self._reporting.report(self.core, self._clock_ns(), ended=True)

@@ -2,6 +2,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from tailrace.runtime.board import Boards
 from tailrace.runtime.exchange import Stamp
 from tailrace.runtime.histogram import Histogram
 from tailrace.runtime.keypairs import PairCounter
@@ -64,6 +65,8 @@ def deliver(
 class Queue:
     peak: int
     counter: PairCounter | None
+    boards: Boards | None
+    leaves: bool
     @property
     def order(self) -> deque[Inlet]: ...
     def __len__(self) -> int: ...

@@ -43,6 +43,7 @@ from tailrace.routing.tables import Tables
 from tailrace.runtime.core import DEFAULT_LIMITS, Limits
 from tailrace.runtime.deployment import deploy
 from tailrace.runtime.guarantees import bound, check_guarantee
+from tailrace.runtime.replayable import why_not
 from tailrace.runtime.sink import Guarantee, with_job
 from tailrace.runtime.tabled import homes_of, routes_by
 from tailrace.runtime.times import check_seconds
@@ -55,6 +56,7 @@ from tailrace.spark.ship import ship as bring
 from tailrace.spark.slots import count_workers
 from tailrace.spark.survey import survey
 from tailrace.spark.wire import OPEN, Wire, wire_of
+from tailrace.tail.replay import replay_named
 from tailrace.transport.listener import Ports
 
 _RECENT = 100
@@ -90,6 +92,7 @@ class Job:
         budget: Budget = STANDARD,
         checkpoints: Checkpoints | None = None,
         tables: Tables | None = None,
+        tail: str = Settings.tail,
     ) -> None:
         self.id = str(uuid.uuid4()) if checkpoints is None else checkpoints.job
         self._checkpoints = checkpoints
@@ -99,6 +102,7 @@ class Job:
         self.tables = tables
         """The tables of keys that it was started with, if any."""
         self._made = made
+        self._tail = tail
         self._placement = placement
         self._wiring = wiring
         self._started = time.monotonic()
@@ -255,7 +259,18 @@ class Job:
         """What runs where, as text; with the ways between workers once they have met."""
         roster = self._coordinator.roster
         text = who_runs_where(self._wiring, self.placement, roster.workers, roster.ways)
-        return "\n".join(filter(None, (text, self.last_progress.clocks)))
+        return "\n".join(filter(None, (text, *self._tails(), self.last_progress.clocks)))
+
+    def _tails(self) -> list[str]:
+        if self._tail == "off":
+            return []
+        deployment = deploy(self._wiring.graph, self.placement)
+        graph = self._wiring.graph
+        sources = [one.name for one in graph.operators if not graph.into(one.name)]
+        return [
+            f"tail={self._tail!r}, {source}: {why_not(deployment, source) or 'may be sent again'}"
+            for source in sources
+        ]
 
     def exception(self) -> JobFailedError | None:
         """Why it failed; None while it has not."""
@@ -303,6 +318,12 @@ class Job:
         self._await_end(timeout_s)
         if savepoint is not None and self._checkpoints is not None:
             self._checkpoints.copy_last(savepoint)
+
+    def set_tail(self, tail: str) -> None:
+        """Do that for short tails from now on: see `tail` of `Topology.start`."""
+        replay_named(tail)
+        self._tail = tail
+        self._coordinator.set_tail(tail)
 
     def scale_workers(self, workers: int, *, timeout_s: float = 60.0) -> None:
         """Have so many workers from now on; nothing stops for that.
@@ -397,6 +418,7 @@ def start(
     guarantee: Guarantee = "exactly once",
     tables: Tables | Path | str | None = None,
     count_pairs: bool = False,
+    tail: str = Settings.tail,
 ) -> Job:
     """Start a graph on Spark; see `Topology.start`."""
     if checkpoint is not None:
@@ -404,6 +426,7 @@ def start(
     check_seconds("checkpoint_s", checkpoint_s)
     budget = Budget(restarts)
     policy_of(waiting)
+    replay_named(tail)
     if node not in NODES:
         raise ValueError(f"node is {node!r}; it must be one of {NODES}")
     given = {"placement": placement, "scheduler": scheduler, "plan": plan}
@@ -474,6 +497,7 @@ def start(
             budget=budget,
             checkpoints=checkpoints,
             tables=tables,
+            tail=tail,
         )
     except BaseException:
         if checkpoints is not None:
@@ -501,6 +525,7 @@ def start(
         generation=checkpoints.generation if checkpoints is not None else 0,
         tables=cloudpickle.dumps(tables) if tables is not None else b"",
         count_pairs=count_pairs,
+        tail=tail,
     )
     try:
         job._submit(cluster, settings)

@@ -19,6 +19,8 @@ SLOTS = 8
 class AnyTime:
     """Sends runs again at any age, or at once; a chance for each."""
 
+    most_records = 64
+
     def __init__(self, chance: random.Random, share: float, blind: bool) -> None:
         self.chance = chance
         self.share = share

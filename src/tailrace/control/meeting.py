@@ -19,6 +19,7 @@ from tailrace.graph.model import Graph
 from tailrace.runtime.board import SLOT_BYTES, Boards
 from tailrace.runtime.core import Core, Limits, nothing_kept
 from tailrace.runtime.deployment import NOWHERE, deploy
+from tailrace.runtime.replaying import Policy
 from tailrace.runtime.tabled import with_tables
 from tailrace.tail.replay import replay_named
 from tailrace.transport.peer import Arrivals, JumboCodec, Parcel, Peer, RingPeer, TcpPeer
@@ -64,6 +65,7 @@ class Meeting:
         self._core: Core | None = None
         self._board = SharedMemory(_BOARD_SLOTS * SLOT_BYTES)
         self._boards = Boards(rank, self._board_of)
+        self._policies: dict[str, Policy | None] = {}
         self.tail = settings.tail
         """What is done for short tails."""
         self._arrivals = self._expect()
@@ -87,8 +89,10 @@ class Meeting:
     def set_tail(self, tail: str) -> None:
         """Do that for short tails from now on."""
         self.tail = tail
+        if tail not in self._policies:  # what one has learnt it still knows when its turn comes
+            self._policies[tail] = replay_named(tail)
         if self._core is not None:
-            self._core.set_replay(replay_named(tail))
+            self._core.set_replay(self._policies[tail])
 
     def begin(self, attempt: int) -> None:
         """Have nothing to do any more with what is sent or to be sent in another attempt."""

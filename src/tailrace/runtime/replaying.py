@@ -9,8 +9,8 @@ a copy is never sent into another epoch than its original, nor behind the end of
 emitted before a cut is not sent again after it. So going back to an epoch needs no memory of what
 was seen: all that is under way then is gone, original and copy.
 
-Bounded: a worker tracks at most as many runs as its board has slots, and none of more than
-`MOST_RECORDS`: under load batches are large, and what is late then is late everywhere.
+Bounded: a worker tracks at most as many runs as its board has slots, and none of more records than
+the policy wants: under load batches are large, and what is late then is late everywhere.
 """
 
 from __future__ import annotations
@@ -27,8 +27,6 @@ from tailrace.runtime.instance import Instance
 from tailrace.runtime.reading import SourceStep
 from tailrace.runtime.replayable import stretch_workers, why_not
 
-MOST_RECORDS = 64
-"""Runs of more records are not tracked."""
 _LEAST_SLACK_NS = 500_000
 """Who looks so much too late was itself kept from running, and that says nothing of others."""
 
@@ -36,11 +34,11 @@ _LEAST_SLACK_NS = 500_000
 class Policy(Protocol):
     """Decides when a run is late, and whether it is worth another try."""
 
-    blind: bool
-    """Whether runs are sent twice at once, without waiting."""
+    most_records: int
+    """Batches of more are no runs."""
 
     def begun(self) -> bool:
-        """A run was sent. If blind: whether its copy is to follow at once."""
+        """A run was sent: whether its copy is to follow at once."""
 
     def note(self, took_ns: int) -> None:
         """The original of a run was done in that time."""
@@ -110,7 +108,7 @@ class Replaying:
         """Emit a batch as a run; False: it cannot be one, and has not been emitted."""
         if (
             self.policy is None
-            or len(records) > MOST_RECORDS
+            or len(records) > self.policy.most_records
             or not self._may[instance.id.operator]
         ):
             return False

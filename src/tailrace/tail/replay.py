@@ -9,6 +9,8 @@ from tailrace.tail.timeout import AdaptiveTimeout
 
 BUDGET = 0.05
 """The share of runs that are sent again at most."""
+MOST_RECORDS = 64
+"""Batches of more are not tracked: they come under load, and what is late then is late anyway."""
 _SAVED = 32
 """So many replays may come at once, if there were few before."""
 _BUSIEST = 0.8
@@ -22,7 +24,7 @@ class SelectiveReplay:
     is a queue everywhere then, and another copy makes it longer.
     """
 
-    blind = False
+    most_records = MOST_RECORDS
 
     def __init__(self, timeout: AdaptiveTimeout | None = None, budget: float = BUDGET) -> None:
         self._timeout = AdaptiveTimeout(budget) if timeout is None else timeout
@@ -58,7 +60,7 @@ class SelectiveReplay:
 class Replication:
     """A share of all runs is sent twice at once, evenly spread; table 5.2's other column."""
 
-    blind = True
+    most_records = MOST_RECORDS
 
     def __init__(self, share: float) -> None:
         if not 0 < share <= 1:
@@ -86,8 +88,18 @@ class Replication:
         return False
 
 
+class Tracking(SelectiveReplay):
+    """Follows all that is emitted and sends nothing again: what following costs."""
+
+    most_records = 1 << 30
+
+    def allow(self, busy: float) -> bool:
+        """Nothing is sent again."""
+        return False
+
+
 def replay_named(name: str) -> SelectiveReplay | Replication | None:
-    """The policy of a name: "off", "replay", or "replicate 20%".
+    """The policy of a name: "off", "replay"; and, to compare with, "replicate 20%" and "track".
 
     >>> replay_named("off")
     >>> type(replay_named("replay")).__name__, type(replay_named("replicate 50%")).__name__
@@ -97,7 +109,9 @@ def replay_named(name: str) -> SelectiveReplay | Replication | None:
         return None
     if name == "replay":
         return SelectiveReplay()
+    if name == "track":
+        return Tracking()
     word, _, share = name.partition(" ")
     if word == "replicate" and share.endswith("%") and share[:-1].isdigit():
         return Replication(int(share[:-1]) / 100)
-    raise ValueError(f'no policy {name!r}; there are "off", "replay" and "replicate 20%"')
+    raise ValueError(f'tail is {name!r}; it must be "off" or "replay"')

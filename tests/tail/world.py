@@ -34,6 +34,9 @@ class AnyTime:
         assert took_ns >= 0
         self.noted.append(took_ns)
 
+    def tried(self, saved_ns: int) -> None:
+        assert saved_ns >= 0
+
     def timeout_ns(self, now_ns: int) -> int | None:
         return None if self.blind else self.chance.choice([1, 1_000_000, 5_000_000, 50_000_000])
 

@@ -43,6 +43,9 @@ class Policy(Protocol):
     def note(self, took_ns: int) -> None:
         """The original of a run was done in that time."""
 
+    def tried(self, saved_ns: int) -> None:
+        """The copy of a run was done that much before its original; 0: it was not."""
+
     def timeout_ns(self, now_ns: int) -> int | None:
         """How old a run may get; None: it is not known yet, or nothing is to be sent again."""
 
@@ -159,16 +162,16 @@ class Replaying:
 
     def look(self, began_ns: int, progress: bool) -> bool:
         """At the end of a round: see what is over, and send again what is late."""
+        young, policy = self._young, self.policy
+        if policy is None and not self._slots:
+            return False
         now_ns = self._clock_ns()
         self._note_busy(began_ns if progress else now_ns, now_ns)
-        if not self._slots:
-            return False
-        self._late = [run for run in self._late if not self._is_over(run)]
-        young, policy = self._young, self.policy
-        timeout_ns = None if policy is None else policy.timeout_ns(now_ns)
+        if self._late:
+            self._late = [run for run in self._late if not self._is_over(run)]
         while young and self._is_over(young[0]):
             young.popleft()
-        if timeout_ns is None:
+        if not young or policy is None or (timeout_ns := policy.timeout_ns(now_ns)) is None:
             return False
         if young and now_ns - young[0].sent_ns > timeout_ns + self._slack_ns(timeout_ns):
             if not self._grace_ns:
@@ -219,10 +222,13 @@ class Replaying:
             # The copy was faster. How late the original was is worth waiting for: a policy that
             # only saw what replays make of latencies would take them for good by themselves.
             return False
-        if self.policy is not None and done_ns is not None:
-            self.policy.note(done_ns - run.sent_ns)
-        if run.copied and done_ns is not None and over_ns < done_ns:
-            self.won += 1
+        if done_ns is not None:
+            saved_ns = max(done_ns - over_ns, 0)
+            self.won += saved_ns > 0
+            if self.policy is not None:
+                self.policy.note(done_ns - run.sent_ns)
+                if run.copied:
+                    self.policy.tried(saved_ns)
         del self._slots[slot]
         return True
 

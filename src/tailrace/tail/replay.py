@@ -41,6 +41,10 @@ class SelectiveReplay:
         """The original of a run took that long."""
         self._timeout.note(took_ns)
 
+    def tried(self, saved_ns: int) -> None:
+        """A copy was that much faster than its original, or 0."""
+        self._timeout.tried(saved_ns)
+
     def timeout_ns(self, now_ns: int) -> int | None:
         """How old a run may get."""
         return self._timeout.look(now_ns)
@@ -78,6 +82,9 @@ class Replication:
 
     def note(self, took_ns: int) -> None:
         """It does not matter."""
+
+    def tried(self, saved_ns: int) -> None:
+        """Nor does that."""
 
     def timeout_ns(self, now_ns: int) -> int | None:
         """Nothing is ever late."""

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 _PERIOD_NS = 1_000_000_000
 _LEAST_SAMPLES = 100
 _MOST_SAMPLES = 8192
+_LEAST_TRIES = 4
+_MOST_PATIENCE = 8.0
 _LONGEST_PERIODS = 10
 """After so many periods with too few samples they are too old to say anything."""
 
@@ -45,7 +47,11 @@ class AdaptiveTimeout:
 
     - One in ten runs above the 90th percentile is more than may be sent again, and would use up the
       budget before those come that are really late: the timeout is at least the percentile that
-      leaves `budget` above it.
+      leaves half of the `budget` above it. But no more than twice the 90th for that: if more than
+      that are really late, as many of them are sent again as may be.
+    - Whether another try helps is seen from those that were made (`tried`). Where runs are late for
+      a reason that copies share, such as too few cores, fewer than half of them save anything worth
+      it: the timeout then gets longer, until those that are left do, and comes back slowly.
     - Percentiles of a few samples are noise. A period lasts until there are enough, and not before
       is anything known.
     - A run that is younger than twice the median has hardly begun to be late, and another would
@@ -56,7 +62,7 @@ class AdaptiveTimeout:
     """
 
     def __init__(
-        self, budget: float = 0.05, least_ns: int = 0, period_ns: int = _PERIOD_NS
+        self, budget: float = 0.05, least_ns: int = 1_000_000, period_ns: int = _PERIOD_NS
     ) -> None:
         if not 0 < budget < 1:
             raise ValueError(f"the budget is {budget}; it is a share of all runs, above 0")
@@ -67,11 +73,19 @@ class AdaptiveTimeout:
         self._period_ns = period_ns
         self._latencies: list[int] = []
         self._since_ns: int | None = None
+        self._median_ns = 0
+        self._patience = 1.0
+        self._tries = self._useful = 0
 
     def note(self, latency_ns: int) -> None:
         """That long one took."""
         if len(self._latencies) < _MOST_SAMPLES:
             self._latencies.append(latency_ns)
+
+    def tried(self, saved_ns: int) -> None:
+        """Of one that was sent again the original took so much longer; 0: it was there first."""
+        self._tries += 1
+        self._useful += saved_ns > self._median_ns
 
     def look(self, now_ns: int) -> int | None:
         """The timeout now. Begins another period when it is time."""
@@ -86,15 +100,29 @@ class AdaptiveTimeout:
         latencies = self._latencies
         if len(latencies) >= _LEAST_SAMPLES:
             latencies.sort()
-            self.timeout_ns = max(
+            self._median_ns = quantile(latencies, 0.5)
+            self._learn()
+            eager_ns = max(
                 published(latencies),
-                quantile(latencies, 1 - self._budget),
-                2 * quantile(latencies, 0.5),
+                min(quantile(latencies, 1 - self._budget / 2), 2 * quantile(latencies, 0.9)),
+                2 * self._median_ns,
                 self._least_ns,
             )
+            self.timeout_ns = round(self._patience * eager_ns)
         elif now_ns - self._since_ns < _LONGEST_PERIODS * self._period_ns:
             return
         else:
             self.timeout_ns = None
         self._latencies = []
         self._since_ns = now_ns
+
+    def _learn(self) -> None:
+        if self._tries >= _LEAST_TRIES:
+            share = self._useful / self._tries
+            if share < 0.5:
+                self._patience = min(1.5 * self._patience, _MOST_PATIENCE)
+            elif share > 0.75:
+                self._patience = max(self._patience / 1.2, 1.0)
+            self._tries = self._useful = 0
+        elif not self._tries:  # nobody was late enough: there may be something to learn again
+            self._patience = max(self._patience / 1.05, 1.0)

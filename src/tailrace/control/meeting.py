@@ -24,7 +24,7 @@ from tailrace.runtime.tabled import with_tables
 from tailrace.tail.replay import replay_named
 from tailrace.transport.peer import Arrivals, JumboCodec, Parcel, Peer, RingPeer, TcpPeer
 from tailrace.transport.ring import Doorbell, Ring, RingError
-from tailrace.transport.shared import SharedMemory, attach
+from tailrace.transport.shared import SharedMemory, SharedMemoryError, attach
 from tailrace.transport.tcp import Refusals, TcpConfig, TcpConnection
 
 _BOARD_SLOTS = 1024
@@ -89,6 +89,11 @@ class Meeting:
     def set_tail(self, tail: str) -> None:
         """Do that for short tails from now on."""
         self.tail = tail
+        for rank in self._ways if tail != "off" else ():
+            # Who is lost takes its board along, and what it has sent may still be here.
+            if self._shares_memory(rank):
+                with suppress(SharedMemoryError):
+                    self._boards.find(rank)
         if tail not in self._policies:  # what one has learnt it still knows when its turn comes
             self._policies[tail] = replay_named(tail)
         if self._core is not None:

@@ -70,11 +70,14 @@ cdef class Boards:
     cdef Slot *slot(self, int64_t origin) except NULL:
         cdef int rank = origin & 0xFFFF
         if rank >= self.known or self.tables[rank].slots is NULL:
-            self._find(rank)
+            self.find(rank)
         return &self.tables[rank].slots[origin >> 17 & self.tables[rank].mask]
 
-    def _find(self, int rank):
+    def find(self, int rank):
+        """Have the board of a worker now: it can be had while that worker lives, and stays then."""
         cdef Table *tables
+        if rank < self.known and self.tables[rank].slots is not NULL:
+            return
         cdef _Memory memory = _Memory(self.attach(rank))
         if rank >= self.known:
             tables = <Table *>calloc(rank + 1, sizeof(Table))

@@ -30,6 +30,11 @@ from tailrace.runtime.replayable import stretch_workers, why_not
 _LEAST_SLACK_NS = 500_000
 """Who looks so much too late was itself kept from running, and that says nothing of others."""
 
+_LOOK_NS = 200_000
+"""How often to look at most: in a round that does little it would be what takes longest."""
+_BUSY_NS = 100_000_000
+"""The time that a worker is found to be busy, or not, in."""
+
 
 class Policy(Protocol):
     """Decides when a run is late, and whether it is worth another try."""
@@ -86,7 +91,7 @@ class Replaying:
         self._young: deque[Run] = deque()  # by when they were sent; not late yet
         self._late: list[Run] = []
         self._grace_ns = 0
-        self._busy_ns = self._since_ns = 0
+        self._busy_ns = self._since_ns = self._next_look_ns = 0
         self._busy = 0.0
         self.runs = self.copies = self.won = 0
         """How many were tracked, sent again, and of these over by the copy."""
@@ -165,8 +170,14 @@ class Replaying:
         young, policy = self._young, self.policy
         if policy is None and not self._slots:
             return False
-        now_ns = self._clock_ns()
-        self._note_busy(began_ns if progress else now_ns, now_ns)
+        now_ns = began_ns
+        if progress:
+            now_ns = self._clock_ns()
+            self._busy_ns += now_ns - began_ns
+        if now_ns < self._next_look_ns:
+            return False
+        self._next_look_ns = now_ns + _LOOK_NS
+        self._note_busy(now_ns)
         if self._late:
             self._late = [run for run in self._late if not self._is_over(run)]
         while young and self._is_over(young[0]):
@@ -232,10 +243,9 @@ class Replaying:
         del self._slots[slot]
         return True
 
-    def _note_busy(self, began_ns: int, now_ns: int) -> None:
-        self._busy_ns += now_ns - began_ns
-        if now_ns - self._since_ns >= 100_000_000:
-            self._busy = self._busy_ns / max(now_ns - self._since_ns, 1)
+    def _note_busy(self, now_ns: int) -> None:
+        if now_ns - self._since_ns >= _BUSY_NS:
+            self._busy = self._busy_ns / (now_ns - self._since_ns)
             self._busy_ns, self._since_ns = 0, now_ns
 
     def due_ns(self) -> int | None:
@@ -247,4 +257,5 @@ class Replaying:
             self._young.popleft()
         if timeout_ns is None or not self._young:
             return None
-        return max(self._young[0].sent_ns + timeout_ns, self._grace_ns)
+        late_ns = self._young[0].sent_ns + timeout_ns
+        return max(late_ns, self._grace_ns, self._next_look_ns)

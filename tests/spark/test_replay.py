@@ -90,10 +90,10 @@ def test_sums_are_exact_though_workers_are_killed_and_half_of_all_is_sent_twice(
     job = line(tmp_path / "out").start(
         spark,
         placement=PLACEMENT,
-        tail="replicate 50%",
         checkpoint=tmp_path / "checkpoint",
         checkpoint_s=0.2,
     )
+    job.set_tail("replicate 50%")  # who takes another's place hears of it, too
     disturbed(job, kills=3)
     assert job.last_progress.restarts >= 1
     assert job.last_progress.replays["copies"] > 500

@@ -27,6 +27,7 @@ from tailrace.control.protocol import (
     COORDINATOR_ID,
     KIND,
     SILENCE_S,
+    Go,
     Message,
     SetTail,
     Welcome,
@@ -98,6 +99,7 @@ class Coordinator:
         self._on_reports = on_reports
         self._noted_reports = 0
         self._next_note_s = 0.0
+        self._tail: SetTail | None = None
         self.clock = Reference()
         """The job's clock."""
         self.started = threading.Event()
@@ -144,6 +146,7 @@ class Coordinator:
 
     def set_tail(self, tail: str) -> None:
         """Have all workers do that for short tails."""
+        self._tail = SetTail(tail)
         self._ask(lambda: [(ALL, SetTail(tail))])
 
     def ask_epoch(self) -> None:
@@ -341,6 +344,8 @@ class Coordinator:
         with self._lock:
             self.roster.now_s = time.monotonic()
             orders = decide()
+        if self._tail is not None and any(isinstance(message, Go) for _, message in orders):
+            orders.append((ALL, self._tail))  # who is new has what the job was started with
         if orders:
             self._carry_out(orders)
         if self.roster.writes:

@@ -10,6 +10,7 @@ MODULES = (
     "tailrace.control.pulse",
     "tailrace.routing.refine",
     "tailrace.routing.sketch",
+    "tailrace.runtime.board",
     "tailrace.runtime.exchange",
     "tailrace.runtime.guard",
     "tailrace.runtime.hot",

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from tailrace.routing.tables import Tables
     from tailrace.runtime.core import Limits
     from tailrace.runtime.sink import Guarantee
-    from tailrace.tail.modes import Tail
 
 
 class StartOptions(TypedDict, total=False):
@@ -52,7 +51,7 @@ class StartOptions(TypedDict, total=False):
     adapt: float | str | None
     elastic: tuple[int, int] | None
     locality: bool
-    tail: Tail
+    tail: str
 
 
 class TransformOptions(TypedDict, total=False):

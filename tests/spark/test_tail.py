@@ -60,4 +60,4 @@ def test_modes_change_while_a_job_runs_and_nothing_is_lost(spark: Any) -> None:
 
 def test_an_unknown_mode_is_refused_before_anything_starts(spark: Any) -> None:
     with pytest.raises(ValueError, match="tail is 'quick'; it must be one of 'off', 'balance'"):
-        counted(Path("nowhere")).start(spark, tail="quick")  # type: ignore[arg-type]
+        counted(Path("nowhere")).start(spark, tail="quick")

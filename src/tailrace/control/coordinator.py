@@ -28,7 +28,9 @@ from tailrace.control.protocol import (
     COORDINATOR_ID,
     KIND,
     SILENCE_S,
+    Go,
     Message,
+    SetReplay,
     Welcome,
     pack,
     unpack,
@@ -104,6 +106,7 @@ class Coordinator:
         self._on_reports = on_reports
         self._noted_reports = 0
         self._next_note_s = 0.0
+        self._replay: SetReplay | None = None
         self.clock = Reference()
         """The job's clock."""
         self.started = threading.Event()
@@ -151,6 +154,11 @@ class Coordinator:
     def set_tail(self, modes: Mapping[int, Tail]) -> None:
         """Have the records of these streams dealt in other ways."""
         self._ask(lambda: self.roster.set_tail(modes))
+
+    def set_replay(self, replay: str) -> None:
+        """Have all workers send again what that says, by name."""
+        self._replay = SetReplay(replay)
+        self._ask(lambda: [(ALL, SetReplay(replay))])
 
     def ask_epoch(self) -> None:
         """Begin an epoch as soon as possible."""
@@ -363,6 +371,8 @@ class Coordinator:
         with self._lock:
             self.roster.now_s = time.monotonic()
             orders = decide()
+        if self._replay is not None and any(isinstance(message, Go) for _, message in orders):
+            orders.append((ALL, self._replay))  # who is new has what the job was started with
         if orders:
             self._carry_out(orders)
         if self.roster.writes:

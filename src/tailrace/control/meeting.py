@@ -8,6 +8,7 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from tailrace.control.checkpointing import restoring
@@ -16,13 +17,19 @@ from tailrace.control.progress.sizes import size_of
 from tailrace.control.protocol import Hello, Peers, Settings
 from tailrace.control.sockets import Sockets
 from tailrace.graph.model import Graph
+from tailrace.runtime.board import SLOT_BYTES, Boards
 from tailrace.runtime.core import Core, Limits, nothing_kept
 from tailrace.runtime.deployment import NOWHERE, deploy
 from tailrace.runtime.moving import StateMessage
+from tailrace.runtime.replaying import Policy
+from tailrace.tail.replay import replay_named
 from tailrace.transport.peer import Arrivals, JumboCodec, Load, Parcel, Peer, RingPeer, TcpPeer
 from tailrace.transport.ring import Doorbell, Ring, RingError
+from tailrace.transport.shared import SharedMemory, SharedMemoryError, attach
 from tailrace.transport.tcp import Refusals, TcpConfig, TcpConnection
 
+_BOARD_SLOTS = 1024
+"""So many runs of a worker's sources can be tracked at a time."""
 WorkerJob = tuple[Graph, tuple[int, ...], Limits]
 """The graph, the placement of its instances, and the limits."""
 
@@ -57,12 +64,41 @@ class Meeting:
         self._executor = ""
         self._coming: dict[int, tuple[Hello, Peer]] = {}  # those that join; nothing is sent there
         self._core: Core | None = None
+        self._board = SharedMemory(_BOARD_SLOTS * SLOT_BYTES)
+        self._boards = Boards(rank, self._board_of)
+        self._policies: dict[str, Policy | None] = {}
+        self.replay = settings.replay
+        """What is done for short tails."""
         self._arrivals = self._expect()
 
     def _expect(self) -> Arrivals:
         arrivals = Arrivals(self._codec, self._deliver, self._credited, self._told_of_state)
         arrivals.begin(self._attempt)
         return arrivals
+
+    @property
+    def board(self) -> str:
+        """The address of this worker's board."""
+        return self._board.address
+
+    def _board_of(self, rank: int) -> memoryview:
+        return self._board.memory if rank == self._rank else attach(self._hellos[rank].board)
+
+    def _shares_memory(self, rank: int) -> bool:
+        return rank == self._rank or self._ways.get(rank) == "ring"
+
+    def set_replay(self, replay: str) -> None:
+        """Send again what that says, by name, from now on."""
+        self.replay = replay
+        for rank in self._ways if replay != "off" else ():
+            # Who is lost takes its board along, and what it has sent may still be here.
+            if self._shares_memory(rank):
+                with suppress(SharedMemoryError):
+                    self._boards.find(rank)
+        if replay not in self._policies:  # what one has learnt it still knows when its turn comes
+            self._policies[replay] = replay_named(replay)
+        if self._core is not None:
+            self._core.set_replay(self._policies[replay])
 
     def begin(self, attempt: int) -> None:
         """Have nothing to do any more with what is sent or to be sent in another attempt."""
@@ -151,6 +187,7 @@ class Meeting:
     def _leave(self, rank: int) -> None:
         """Close the way to a worker, if there is one."""
         peer = self._peers.pop(rank, None)
+        self._boards.forget(rank)
         if isinstance(peer, TcpPeer):
             self._remote.remove(peer)
         if peer is not None:
@@ -233,7 +270,10 @@ class Meeting:
             going_on=nothing_kept if kept is None else kept.going_on,
             before=before,
             is_near=lambda rank: self._ways.get(rank) == "ring",
+            boards=self._boards,
+            shares_memory=self._shares_memory,
         )
+        self.set_replay(self.replay)
         if self._settings.count_pairs:
             self._core.count_pairs()
         return self._core
@@ -282,6 +322,7 @@ class Meeting:
 
     def close(self) -> None:
         """End every way."""
+        self._board.close()
         for peer in (*self._peers.values(), *(peer for _, peer in self._coming.values())):
             peer.close()
 

@@ -80,6 +80,8 @@ class Settings:
     """The rank of the first of them; the last is that of the last worker."""
     count_pairs: bool = False
     """Whether workers count from the start which keys lead to which."""
+    replay: str = "off"
+    """What is sent again for short tails, by name: see `tailrace.tail.replay`."""
 
     @property
     def report_s(self) -> float:
@@ -117,6 +119,8 @@ class Hello:
     """How many that one has started before."""
     stage: int = 0
     """Which of the stages of its launch it belongs to."""
+    board: str = ""
+    """Where others of its node say what became of the runs of its sources."""
 
 
 @dataclass(frozen=True)
@@ -235,6 +239,13 @@ class Moved:
 
 
 @dataclass(frozen=True)
+class SetReplay:
+    """Send again what that says from now on, by name: see `tailrace.tail.replay`."""
+
+    replay: str
+
+
+@dataclass(frozen=True)
 class Snapshotted:
     """What a worker adds to an epoch is safe: where it lies, and what its sinks have prepared."""
 
@@ -350,6 +361,8 @@ class Progress:
     """For each instance here the time in its operators and its share of the CPU time, in s."""
     refusals: dict[str, int] = field(default_factory=dict)
     """Connections that were refused here, by reason."""
+    replays: dict[str, int] = field(default_factory=dict)
+    """Of the batches of its sources: see `Summary.replays`."""
     pairs: list[Sketched] = field(default_factory=list)
     """Which keys led to which, if that is counted; not in every report."""
 
@@ -423,6 +436,7 @@ Message = (
     | CallOffChange
     | SwitchOver
     | Moved
+    | SetReplay
     | Snapshotted
     | Committed
     | Drained

@@ -42,6 +42,7 @@ from tailrace.control.protocol import (
     Reached,
     Ready,
     RollBack,
+    SetReplay,
     SetTail,
     Settings,
     Stop,
@@ -240,6 +241,7 @@ class Worker:
             stage=self._settings.stage,
             supervisor=self._supervised.by,
             life=self._supervised.life,
+            board=self._meeting.board,
         )
         self._reporting.tell(hello)
         self._supervised.on_hello()
@@ -540,6 +542,8 @@ class Worker:
                 self._expect(message)
             case Members():
                 self._count(message)
+            case SetReplay():
+                self._meeting.set_replay(message.replay)
             case Leave():
                 if self.core is not None:
                     self._reporting.report(self.core, self._clock_ns(), ended=True)

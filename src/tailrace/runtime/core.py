@@ -19,6 +19,7 @@ from time import time_ns
 from typing import Any, Protocol
 
 from tailrace.graph.model import DEAD_LETTERS, OnError, Operator, Record
+from tailrace.runtime.board import Boards, origin_of
 from tailrace.runtime.building import Site
 from tailrace.runtime.chains import Chain
 from tailrace.runtime.counting import Counting
@@ -32,6 +33,8 @@ from tailrace.runtime.markers import Marker, Watermark
 from tailrace.runtime.moving import Moving, StateMessage
 from tailrace.runtime.pair_counting import SKETCH_BYTES, PairCounting
 from tailrace.runtime.reading import SourceStep
+from tailrace.runtime.replayable import stateless
+from tailrace.runtime.replaying import Policy, Replaying
 from tailrace.runtime.sink import SinkStep
 from tailrace.runtime.state import GoingOn, Stateful
 from tailrace.runtime.step import Fail, OperatorFailed, Put, Step, call
@@ -115,6 +118,8 @@ class Core:
         going_on: Callable[[str, int], GoingOn | None] = nothing_kept,
         before: Core | None = None,
         is_near: Callable[[int], bool] = lambda peer: True,
+        boards: Boards | None = None,
+        shares_memory: Callable[[int], bool] = lambda rank: True,
     ) -> None:
         """With `origins`, every batch of a source is numbered, and its records keep the number.
 
@@ -124,6 +129,8 @@ class Core:
         may still go on from something, and makes no checkpoints.
 
         `is_near` says which other workers are of this node.
+        With boards, runs of sources may be tracked and sent again (`set_replay`), if all workers
+        that they go through share memory with this one.
         """
         self.rank = rank
         self.limits = limits
@@ -151,6 +158,11 @@ class Core:
         """The number of the last change that is done."""
         self.moving: Moving | None = None
         """The change of its deployment that is prepared or in progress, if one is."""
+        self._boards = boards
+        self.replaying: Replaying | None = None
+        """The runs of its sources, if there are boards."""
+        if boards is not None:
+            self.replaying = Replaying(boards, None, clock_ns, shares_memory)
         self.site = Site(rank, deployment, clock_ns, limits, self._context, is_near)
         self.changed()
         self.counting = Counting(self.site, post.size)
@@ -275,6 +287,12 @@ class Core:
         self._exchanges = list(site.exchanges.values())
         if self.pairs is not None:
             self.pairs.attach()
+        if self.replaying is not None:
+            for one in self.instances:
+                one.queue.boards = self._boards
+                one.queue.leaves = not stateless(site.deployment.graph, one.chain)
+            sources = [one.id.operator for one in self.instances if one.source is not None]
+            self.replaying.deployed(site.deployment, sources)
 
     @property
     def deployment(self) -> Deployment:
@@ -335,6 +353,12 @@ class Core:
         if self.pairs is not None:
             self.pairs.stop()
         self.pairs = PairCounting(self.site, self._clock_ns, size_bytes, every) if on else None
+
+    def set_replay(self, policy: Policy | None) -> None:
+        """Send runs again from now on that this policy takes for late; None: none."""
+        if self.replaying is None:
+            raise RuntimeError("nothing can be sent again by a core without boards")
+        self.replaying.policy = policy
 
     # ---- what comes in ----
 
@@ -417,6 +441,8 @@ class Core:
             self.cuts.look()
         if self.moving is not None:
             progress |= self.moving.look()
+        if self.replaying is not None:
+            progress |= self.replaying.look(started_ns, progress)
         progress |= self.flush()
         if polled:
             self._adapt(polled, taken, self._clock_ns() - started_ns)
@@ -483,11 +509,12 @@ class Core:
         stamp = instance.stamp
         stamp.emitted_ns, stamp.now_ns = source.emitted_ns, started_ns
         if self._origins:
-            stamp.origin = next(self._batches) << 16 | self.rank
+            stamp.origin = origin_of(next(self._batches), self.rank)
         counts = instance.counts[name]
         found = len(records)
         counts.records_in += found
-        source.put(records)
+        if self.replaying is None or not self.replaying.begin(instance, source, records):
+            source.put(records)
         counts.execute_ns += self._clock_ns() - started_ns - instance.timing.inner_ns
         return found
 
@@ -566,8 +593,18 @@ class Core:
             lane.take(max(size_bytes * lane.records // records, 1))
         return True
 
+    def before_cut_of(self, group: list[Instance]) -> None:
+        """Put out all that belongs before a cut of these instances."""
+        for instance in group:
+            self._before_cut(instance)
+
     def _before_cut(self, instance: Instance) -> None:
-        """Find now what cannot be sent, so that its dead letter is of the epoch that it is of."""
+        """Find now what cannot be sent, so that its dead letter is of the epoch that it is of.
+
+        What was emitted in it is not sent again in the next.
+        """
+        if self.replaying is not None and instance.source is not None:
+            self.replaying.forget()
         for name, routers in instance.routers.items():
             if self.deployment.graph.operator(name).on_error is not OnError.DEAD_LETTER:
                 continue
@@ -637,6 +674,8 @@ class Core:
     def next_due_ns(self) -> int | None:
         """When there is something to do by time alone: a timer or a source; None: never."""
         due = [exchange.due_ns() for exchange in self._exchanges if exchange.pending]
+        if self.replaying is not None and (late_ns := self.replaying.due_ns()) is not None:
+            due.append(late_ns)
         for _, timers, instance in self._looks:
             if not (timers or instance.active):
                 continue

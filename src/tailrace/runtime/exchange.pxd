@@ -13,6 +13,8 @@ cdef inline bint near(int64_t one_ns, int64_t other_ns, int64_t now_ns) noexcept
 
 cdef class Stamp:
     cdef public int64_t emitted_ns, origin, now_ns
+    cdef public int64_t produced  # items of an origin that were put out since somebody set it back
+    cdef public int sent_to, avoid  # the worker of the last of them; the one to stay away from, or -1
 
 
 cdef class Lane:

@@ -13,6 +13,9 @@ class Stamp:
     emitted_ns: int
     origin: int
     now_ns: int
+    produced: int
+    sent_to: int
+    avoid: int
 
 class Lane:
     items: list[Any]

@@ -44,6 +44,9 @@ cdef class Stamp:
     The origin is a number that a source gave to the batch; 0: nobody asked for it.
     """
 
+    def __cinit__(self):
+        self.avoid = -1
+
 
 cdef class Lane:
     """What is gathered for one receiver until the worker's round ends, and its credit."""
@@ -130,6 +133,9 @@ cdef class Lane:
         self.tail = []
         self.tail_at = at
         self.items.insert(at, (stamp.emitted_ns, stamp.origin, self.tail))
+        if stamp.origin:
+            stamp.produced += 1
+            stamp.sent_to = self.peer
         return 0
 
     cdef int put_one(self, record, Stamp stamp, int64_t serial) except -1:
@@ -157,6 +163,9 @@ cdef class Lane:
         if self.version != self.exchange.version:
             self.exchange.sync(self)
         self.items.append((stamp.emitted_ns, stamp.origin, [(record, error)], True))
+        if stamp.origin:
+            stamp.produced += 1
+            stamp.sent_to = self.peer
         self.records += 1
         self.seal()
         self.touch()

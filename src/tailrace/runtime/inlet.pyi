@@ -2,6 +2,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from tailrace.runtime.board import Boards
 from tailrace.runtime.exchange import Stamp
 from tailrace.runtime.histogram import Histogram
 from tailrace.runtime.keypairs import PairCounter
@@ -73,6 +74,8 @@ class Queue:
     peak: int
     counter: PairCounter | None
     keeper: Any
+    boards: Boards | None
+    leaves: bool
     @property
     def order(self) -> deque[Inlet]: ...
     @property

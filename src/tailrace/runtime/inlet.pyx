@@ -9,6 +9,7 @@ from libc.stdlib cimport calloc, free
 
 from tailrace.runtime.markers import BEGINNING, add_marker
 
+from tailrace.runtime.board cimport Boards
 from tailrace.runtime.exchange cimport Stamp, near
 from tailrace.runtime.hot cimport note
 from tailrace.runtime.keypairs cimport PairCounter
@@ -184,6 +185,8 @@ cdef class Queue:
     cdef readonly int64_t service_ns  # about how long the instance takes for a record,
     cdef int64_t spread_ns  # and how far from that it mostly is
     cdef int64_t samples, ended_ns
+    cdef public Boards boards  # where it is said what became of runs, if they are tracked
+    cdef public bint leaves  # whether runs end here: what comes is claimed before it is processed
     cdef int64_t group
 
     def __init__(self):
@@ -277,8 +280,8 @@ cdef class Queue:
         cdef Py_ssize_t count = PyList_GET_SIZE(links), i, oldest
         cdef Py_ssize_t *at
         cdef int64_t *head_ns
-        cdef list batch = None, entries = instance.entries, sequence
-        cdef int64_t batch_ns = 0, batch_origin = 0
+        cdef list batch = None, sequence
+        cdef int64_t batch_ns = 0, batch_origin = 0, batched = 0
         cdef int port = -1
         cdef Inlet inlet
         cdef tuple run
@@ -311,17 +314,21 @@ cdef class Queue:
                             and near(run[0], batch_ns, stamp.now_ns)
                         ):
                             batch += run[2]
+                            batched += 1
                             continue
-                        self._put(entries, port, batch, batch_ns, batch_origin, stamp)
+                        self._put(instance, port, batch, batch_ns, batch_origin, batched, stamp)
                     batch_ns, batch_origin, batch = run
-                    port = inlet.port
+                    port, batched = inlet.port, 1
                     continue
                 if batch is not None:
-                    self._put(entries, port, batch, batch_ns, batch_origin, stamp)
+                    self._put(instance, port, batch, batch_ns, batch_origin, batched, stamp)
                     batch = None
                 if type(item) is tuple:
                     stamp.emitted_ns, stamp.origin = item[0], item[1]
-                    instance.reject(item[2])
+                    if not stamp.origin or self._begun(stamp):
+                        instance.reject(item[2])
+                    if item[1]:
+                        self._ended(item[1], 1, stamp, instance)
                 elif self.keeper is not None and self.keeper.keeps_back(inlet):
                     # Records before it wait: to it, and all that follows, they have to come first.
                     inlet.put_back(sequence[at[oldest] - 1:], stamp.now_ns)
@@ -332,7 +339,7 @@ cdef class Queue:
                         inlet.put_back(sequence[at[oldest]:], stamp.now_ns)
                         head_ns[oldest] = OVER
             if batch is not None:
-                self._put(entries, port, batch, batch_ns, batch_origin, stamp)
+                self._put(instance, port, batch, batch_ns, batch_origin, batched, stamp)
         finally:
             free(at)
         return 0
@@ -344,16 +351,43 @@ cdef class Queue:
         item = sequence[at]
         return (<tuple>item)[0] if type(item) is tuple else AT_ONCE
 
-    cdef int _put(self, entries, int port, list batch, int64_t emitted_ns, int64_t origin,
-                  Stamp stamp) except -1:
+    cdef int _put(self, instance, int port, list batch, int64_t emitted_ns, int64_t origin,
+                  int64_t items, Stamp stamp) except -1:
         stamp.emitted_ns = emitted_ns
         stamp.origin = origin
-        if self.keeper is not None:
-            batch = self.keeper.admitted(port, batch, emitted_ns, origin)
+        if not origin or self._begun(stamp):
+            put = instance.entries[port]
+            if self.keeper is not None:
+                batch = self.keeper.admitted(port, batch, emitted_ns, stamp.origin)
             if not PyList_GET_SIZE(batch):
-                return 0
-        if self.counter is None:
-            entries[port](batch)
-        else:
-            self.counter.put(entries[port], port, batch, emitted_ns, origin, stamp)
+                pass
+            elif self.counter is None:
+                put(batch)
+            else:
+                self.counter.put(put, port, batch, emitted_ns, stamp.origin, stamp)
+        if origin:
+            self._ended(origin, items, stamp, instance)
+        return 0
+
+    cdef bint _begun(self, Stamp stamp) except -1:
+        """Whether items of an origin are to be processed; where runs end, what follows has none."""
+        cdef int64_t origin = stamp.origin
+        if self.boards is None:
+            return True
+        if self.leaves:
+            stamp.origin = 0
+            return self.boards.claim(origin)
+        stamp.produced, stamp.sent_to = 0, -1
+        stamp.avoid = self.boards.avoided(origin)
+        return True
+
+    cdef int _ended(self, int64_t origin, int64_t items, Stamp stamp, instance) except -1:
+        """They are processed or dropped; what became of them is in lanes, and seen by nobody yet."""
+        if self.boards is None:
+            return 0
+        if self.leaves:
+            return self.boards.move(origin, -items, -1, instance.clock_ns())
+        items = stamp.produced - items
+        self.boards.move(origin, items, stamp.sent_to, instance.clock_ns() if items else 0)
+        stamp.origin, stamp.avoid = 0, -1
         return 0

@@ -130,7 +130,9 @@ class Moving:
         groups: dict[str, Group] = {}
         for instance in self._core.instances:
             groups.setdefault(instance.id.operator, []).append(instance)
-        self._alignment = self.aligned(groups.values(), Change(self.number))
+        self._alignment = self.aligned(
+            groups.values(), Change(self.number), self._core.before_cut_of
+        )
         self._alignment.look()
 
     def _heard(self, marker: Change) -> None:

@@ -180,7 +180,9 @@ cdef class Router:
         elif self.way == ONE:
             self._to(<Lane>self.lanes[0], records)
         elif self.way == SPREAD:
-            if self.exchange.dealing:
+            if self.stamp.avoid >= 0 and self._around(records):
+                pass
+            elif self.exchange.dealing:
                 self._deal(records)
             else:
                 self._spread(records)
@@ -252,6 +254,19 @@ cdef class Router:
             start = end
         self.next += shares
         return 0
+
+    cdef bint _around(self, list records) except -1:
+        """Whole to the next receiver that is not in the worker to stay away from, if there is one."""
+        cdef list lanes = self.exchange.lanes
+        cdef Py_ssize_t count = PyList_GET_SIZE(lanes), i
+        cdef Lane lane
+        for i in range(count):
+            lane = lanes[(self.next + i) % count]
+            if lane.peer != self.stamp.avoid:
+                self.next += i + 1
+                self._to(lane, records)
+                return True
+        return False
 
     cdef Py_ssize_t _usual(self, Py_ssize_t size):
         """About how many records come in PACE_NS, these included."""

@@ -49,6 +49,7 @@ from tailrace.runtime.deployment import Deployment, Layout, changed, deploy
 from tailrace.runtime.guarantees import bound, check_guarantee
 from tailrace.runtime.moves import check as check_moves
 from tailrace.runtime.moves import is_source, is_tied
+from tailrace.runtime.replayable import why_not
 from tailrace.runtime.sink import Guarantee, with_job
 from tailrace.runtime.tabled import homes_of, routes_by, with_tables
 from tailrace.runtime.times import check_seconds
@@ -63,7 +64,7 @@ from tailrace.spark.ship import ship as bring
 from tailrace.spark.slots import count_workers
 from tailrace.spark.survey import survey
 from tailrace.spark.wire import OPEN, Wire, wire_of
-from tailrace.tail.modes import Tail, changes, check_tail, with_tail
+from tailrace.tail.modes import changes, parted, with_tail
 from tailrace.transport.listener import Ports
 
 _RECENT = 100
@@ -99,6 +100,7 @@ class Job:
         budget: Budget = STANDARD,
         checkpoints: Checkpoints | None = None,
         tables: Tables | None = None,
+        tail: str = "off",
     ) -> None:
         self.id = str(uuid.uuid4()) if checkpoints is None else checkpoints.job
         self._checkpoints = checkpoints
@@ -111,6 +113,7 @@ class Job:
         self._graph = wiring.graph
         first = deploy(wiring.graph, placement)
         self._first = first if tables is None else with_tables(first, tables)
+        self._tail = tail
         self._started = time.monotonic()
         self._over = threading.Event()
         self._feeds: list[Feed] = []
@@ -296,7 +299,18 @@ class Job:
         """What runs where, as text; with the ways between workers once they have met."""
         roster = self._coordinator.roster
         text = who_runs_where(self._wiring, self.placement, roster.workers, roster.ways)
-        return "\n".join(filter(None, (text, self.last_progress.clocks)))
+        return "\n".join(filter(None, (text, *self._tails(), self.last_progress.clocks)))
+
+    def _tails(self) -> list[str]:
+        if self._tail == "off":
+            return []
+        deployment = deploy(self._wiring.graph, self.placement)
+        graph = self._wiring.graph
+        sources = [one.name for one in graph.operators if not graph.into(one.name)]
+        return [
+            f"tail={self._tail!r}, {source}: {why_not(deployment, source) or 'may be sent again'}"
+            for source in sources
+        ]
 
     def exception(self) -> JobFailedError | None:
         """Why it failed; None while it has not."""
@@ -345,13 +359,19 @@ class Job:
         if savepoint is not None and self._checkpoints is not None:
             self._checkpoints.copy_last(savepoint)
 
-    def set_tail(self, tail: Tail, streams: Collection[str] | None = None) -> None:
+    def set_tail(self, tail: str, streams: Collection[str] | None = None) -> None:
         """Deal shuffled records in another way from now on: all of them, or of some streams.
 
         For `tail` see `Topology.start`; streams are named as in `last_progress.streams`. Nothing
-        stops for that: workers hear of it within milliseconds.
+        stops for that: workers hear of it within milliseconds. Replay is for all streams or none.
         """
-        self._coordinator.set_tail(changes(self._wiring.graph, tail, streams))
+        mode, replay = parted(tail)
+        if streams is not None and replay != "off":
+            raise ValueError(f"tail={tail!r} is for all streams; leave streams= out")
+        self._coordinator.set_tail(changes(self._graph, mode, streams))
+        if streams is None:
+            self._tail = tail
+            self._coordinator.set_replay(replay)
 
     def apply(self, what: Plan | Tables) -> Change:
         """Have what runs where, or which keys are whose, be another way, while the stream flows.
@@ -551,10 +571,10 @@ def start(
     adapt: float | str | None = None,
     elastic: tuple[int, int] | None = None,
     locality: bool = False,
-    tail: Tail = "off",
+    tail: str = "off",
 ) -> Job:
     """Start a graph on Spark; see `Topology.start`."""
-    check_tail(tail)
+    mode, replay = parted(tail)
     if checkpoint is not None:
         check_guarantee(graph, guarantee)
     check_seconds("checkpoint_s", checkpoint_s)
@@ -565,6 +585,7 @@ def start(
     if elastic is not None:
         ElasticPolicy(*elastic)  # refuses what cannot be
     policy_of(waiting)
+    parted(tail)
     if node not in NODES:
         raise ValueError(f"node is {node!r}; it must be one of {NODES}")
     given = {"placement": placement, "scheduler": scheduler, "plan": plan}
@@ -595,7 +616,7 @@ def start(
         plan = plan_of(plan, graph, workers)
         graph = apply(plan, graph)
         placement, workers = plan.place_of, len(plan.places)
-    graph = with_tail(graph, tail)
+    graph = with_tail(graph, mode)
     wiring = wire(graph)
     if placement is not None:
         workers = max(placement) + 1 if workers is None else workers
@@ -632,6 +653,7 @@ def start(
             budget=budget,
             checkpoints=checkpoints,
             tables=tables,
+            tail=tail,
         )
     except BaseException:
         if checkpoints is not None:
@@ -658,6 +680,7 @@ def start(
         checkpoint=checkpoints.url if checkpoints is not None else "",
         generation=checkpoints.generation if checkpoints is not None else 0,
         count_pairs=count_pairs or locality,
+        replay=replay,
     )
     try:
         job._submit(cluster, settings)

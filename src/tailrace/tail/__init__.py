@@ -1,1 +1,1 @@
-"""Short tails of shuffled streams: who gets the next record, and when that is decided. No I/O."""
+"""Short tails: who gets the next record and when, what is sent again; by what was measured."""

@@ -21,6 +21,7 @@ from typing import Literal, get_args
 from tailrace.graph.model import Graph, Rule, Stream
 from tailrace.tail.du import LatencyShares
 from tailrace.tail.receivers import Policy
+from tailrace.tail.replay import replay_named
 from tailrace.tail.soonest import Soonest
 from tailrace.tail.storm import LoadShares
 
@@ -37,6 +38,22 @@ def check_tail(tail: str) -> Tail:
         if mode == tail:
             return mode
     raise ValueError(f"tail is {tail!r}; it must be one of {', '.join(map(repr, MODES))}")
+
+
+def parted(tail: str) -> tuple[Tail, str]:
+    """How records are dealt, and what is sent again, where one name says both.
+
+    >>> parted("shared"), parted("replay")
+    (('shared', 'off'), ('off', 'replay'))
+    """
+    if tail in MODES:
+        return check_tail(tail), "off"
+    try:
+        replay_named(tail)
+    except ValueError:
+        known = ", ".join(map(repr, [*MODES, "replay"]))
+        raise ValueError(f"tail is {tail!r}; it must be one of {known}") from None
+    return OFF, tail
 
 
 def policy_of(mode: Tail, seed: int, *, stays: bool = False) -> Policy | None:

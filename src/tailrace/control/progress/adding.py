@@ -27,6 +27,7 @@ def added(one: Progress | None, other: Progress) -> Progress:
         total.sources = _sum(total.sources, part.sources)
         total.sent = _sum(total.sent, part.sent)
         total.received = _sum(total.received, part.received)
+        total.replays = _sum(total.replays, part.replays)
         total.refusals = _sum(total.refusals, part.refusals)
     return total
 

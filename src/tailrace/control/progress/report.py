@@ -58,4 +58,6 @@ def progress_of(
     }
     whole_s = sum(busy_s.values()) or 1.0
     progress.instances = [(i, own_s, cpu_s * own_s / whole_s) for i, own_s in busy_s.items()]
+    if core.replaying is not None:
+        progress.replays = core.replaying.counts()
     return progress

@@ -121,6 +121,9 @@ class Summary:
     """By rank, those that have told something."""
     refusals: dict[str, int] = field(default_factory=dict)
     """Connections that the job's workers and its coordinator have refused, by reason."""
+    replays: dict[str, int] = field(default_factory=dict)
+    """With tail="replay": batches of sources that were tracked ("runs"), sent again ("copies"),
+    and had an original that was slower than its copy ("overtaken")."""
     restarts: int = 0
     """How often the job has gone back to its last epoch, because something was lost or failed."""
     events: tuple[Event, ...] = ()
@@ -222,6 +225,7 @@ def summarise(roster: Roster, wiring: Wiring, now_ns: int | None = None) -> Summ
         throttled=tuple(sorted(set().union(*(report.throttled for report in reports)))),
         workers={report.rank: _worker(report, now_ns) for report in present},
         refusals=_added([roster.refusals, *(report.refusals for report in reports)]),
+        replays=_added(report.replays for report in reports),
         restarts=roster.recovery.restarts.total,
         events=roster.recovery.restarts.events,
         keys=_added(report.keys for report in present),

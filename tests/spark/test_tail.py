@@ -17,10 +17,16 @@ from tests.spark.test_recovery import EXACT, PATIENCE_S, Watched, counted, resul
 MODES: tuple[Tail, ...] = ("shared", "balance", "du", "storm")
 
 
+def more_slowly(n: int) -> int:
+    """So that it is not over before it was killed often enough."""
+    time.sleep(0.002)
+    return n
+
+
 @pytest.mark.parametrize("tail", MODES[:2])
 def test_after_a_kill_every_record_counts_once(spark: Any, tmp_path: Path, tail: Tail) -> None:
     """Records of the one that is killed were in its queue, in a ring and at other workers."""
-    topology = counted(tmp_path / "out")
+    topology = counted(tmp_path / "out", more_slowly)
     job = topology.start(
         spark, workers=3, checkpoint=tmp_path / "kept", checkpoint_s=0.05, tail=tail
     )

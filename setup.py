@@ -17,6 +17,7 @@ MODULES = (
     "tailrace.runtime.inlet",
     "tailrace.runtime.keypairs",
     "tailrace.runtime.router",
+    "tailrace.runtime.shards",
     "tailrace.runtime.sweep",
     "tailrace.transport.decoder",
     "tailrace.transport.jumbo",

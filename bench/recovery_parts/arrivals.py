@@ -43,6 +43,12 @@ class Arrivals:
             mine = range(self.keys + index, self.total, SOURCES)
             self._path(index).write_bytes(array("q", (next(times) for _ in mine)).tobytes())
 
+    def offsets_ns(self, index: int) -> "array[int]":
+        """When the records of a source are due, after the first ones."""
+        offsets_ns = array("q")
+        offsets_ns.frombytes(self._path(index).read_bytes())
+        return offsets_ns
+
     def _path(self, index: int) -> Path:
         return Path(self.folder) / f"due-{index}"
 
@@ -56,8 +62,7 @@ class Due:
         self.emitted = emitted
         self.begin_ns = begin_ns
         self._first = len(range(index, arrivals.keys, SOURCES))
-        self._offsets_ns = array("q")
-        self._offsets_ns.frombytes(arrivals._path(index).read_bytes())
+        self._offsets_ns = arrivals.offsets_ns(index)
 
     @property
     def position(self) -> tuple[int, int]:

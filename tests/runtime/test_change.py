@@ -7,7 +7,7 @@ import asyncio
 import pickle
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import pytest
@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 import tailrace as tr
 from tailrace.graph.validate import TopologyError
 from tailrace.graph.wiring import InstanceId
-from tailrace.routing.slots import SLOTS, Routes
+from tailrace.routing.slots import SLOTS, Routes, slot_of
 from tailrace.runtime.core import Core, Limits
 from tailrace.runtime.deployment import Deployment, changed, deploy
 from tailrace.runtime.markers import Watermark
+from tailrace.runtime.moves import stream_by_key
 from tailrace.testing import VirtualClock, collect
 from tests.runtime.posts import Kept
 
@@ -133,24 +134,25 @@ class Cluster:
                 core.round()
             self.exchange()
 
-    def change(self, after: Deployment) -> None:
-        """Go over to another deployment, while it runs."""
+    def change(self, after: Deployment) -> int:
+        """Go over to another deployment, while it runs; how many keys have moved."""
         self.number += 1
         for core in self.cores:
             core.prepare(self.number, after)
         for core in self.cores:
             core.switch()
-        waiting = set(range(WORKERS))
+        waiting, keys = set(range(WORKERS)), 0
         for _ in range(10_000):
             for core in self.cores:
                 core.round()
                 core.move()
-                if core.moved() is not None:
+                if (moving := core.moved()) is not None:
                     waiting.discard(core.rank)
+                    keys += moving.moved_keys
             self.exchange()
             if not waiting:
                 self.deployment = after
-                return
+                return keys
         raise AssertionError(f"workers {waiting} are not done")
 
     def finish(self) -> Counter[Any]:
@@ -213,6 +215,89 @@ def test_a_change_in_the_middle_changes_no_result(
     if not all(instance.ended for core in cluster.cores[1:] for instance in core.instances):
         cluster.change(change(cluster.deployment))
     assert cluster.finish() == expected
+
+
+def test_who_has_keys_of_several_asks_each_of_them() -> None:
+    """Nobody gives anything by itself here: what comes, comes because it was asked for."""
+    some = [(key, time, time) for time, key in enumerate("abcdefgh" * 8)]
+    cluster = Cluster(counted, some)
+    cluster.rounds(10)
+    before = cluster.deployment
+    stream = stream_by_key(before, "op")
+    assert stream is not None
+    owners = before.route(stream).owners
+    apart: dict[Hashable, int] = dict.fromkeys("abcdefgh", 2)
+    assert len({owners[slot_of(key)] for key in apart}) == 2, "all have one owner: nothing to see"
+    after = changed(
+        before,
+        parallelism={"op": 3},
+        workers={InstanceId("op", 2): 1},
+        routes={stream: Routes(owners, apart)},
+    )
+    for core in cluster.cores:
+        core.prepare(1, after)
+    for core in cluster.cores:
+        core.switch()
+    cluster.rounds(100)
+    assert len(cluster.results) == len(some)
+    for core in cluster.cores:
+        core.close()
+
+
+def test_a_marker_may_come_before_the_word_to_switch() -> None:
+    some = [(key, time, time) for time, key in enumerate("abcdefgh" * 8)]
+    expected = Cluster(counted, some).finish()
+    cluster = Cluster(counted, some)
+    cluster.rounds(3)
+    for core in cluster.cores:
+        core.prepare(1, moved(cluster.deployment))
+    cluster.cores[0].switch()  # it has the source; the others hear of it by its marker only
+    cluster.rounds(5)
+    assert all(core.moving is None or core.moving.begun for core in cluster.cores)
+    for core in cluster.cores:
+        core.switch()
+    for _ in range(1000):
+        cluster.rounds(1)
+        for core in cluster.cores:
+            core.move()
+            core.moved()
+        if all(core.moving is None for core in cluster.cores):
+            break
+    assert cluster.finish() == expected
+
+
+@pytest.mark.parametrize("many", [3, 2000])
+def test_a_table_moves_the_keys_that_it_has_and_no_others_are_looked_at(many: int) -> None:
+    some = [(f"key {number}", number, number) for number in range(4000)]
+    cluster = Cluster(counted, some)
+    cluster.rounds(1200)  # nearly all
+    before = cluster.deployment
+    stream = stream_by_key(before, "op")
+    assert stream is not None
+    route = before.route(stream)
+    table: dict[Hashable, int] = {}
+    for number in range(many):
+        table[f"key {number}"] = 1 - route.owner(f"key {number}")
+    asked: list[object] = []
+    after = changed(before, routes={stream: Watched(route.owners, table)})
+    Watched.asked = asked
+    for change in (after, changed(after, routes={stream: route})):
+        asked.clear()
+        moved = cluster.change(change)
+        assert moved == many
+        assert not set(asked) & {f"key {number}" for number in range(many, 3000)}
+    for core in cluster.cores:
+        core.close()
+
+
+class Watched(Routes):
+    """Notes which keys somebody wants to know the owner of."""
+
+    asked: list[object]
+
+    def owner(self, key: Hashable) -> int:
+        self.asked.append(key)
+        return super().owner(key)
 
 
 def test_ids_stay_and_numbers_are_never_given_again() -> None:

@@ -5,7 +5,7 @@ import weakref
 
 import pytest
 
-from tailrace.runtime.garbage import collected_rarely, tidy
+from tailrace.runtime.garbage import collected_rarely, let_stay, tidy
 
 
 def test_within_it_comes_rarely_and_passes_over_what_was_there() -> None:
@@ -65,6 +65,20 @@ def test_circles_go_when_it_is_tidied_up() -> None:
         del circle
         tidy()
         assert gone() is None
+
+
+def test_what_has_come_to_stay_is_looked_at_once() -> None:
+    with collected_rarely():
+        stays = [State() for _ in range(1000)]
+        circle = State()
+        circle.self = circle  # type: ignore[attr-defined]
+        gone = weakref.ref(circle)
+        del circle
+        let_stay()
+        assert gone() is None
+        assert young() < 100
+        assert len(gc.get_objects(generation=1)) < 100
+        assert stays
 
 
 def young() -> int:

@@ -55,7 +55,7 @@ from tailrace.control.slices import SHORT_NS, USUAL_NS, set_slice
 from tailrace.control.sockets import Sockets
 from tailrace.control.waiting import Policy, Waiting, policy_of
 from tailrace.runtime.core import Core
-from tailrace.runtime.garbage import TIDY_NS, collected_rarely, tidy
+from tailrace.runtime.garbage import TIDY_NS, collected_rarely, let_stay, tidy
 from tailrace.transport.frame import Frame
 from tailrace.transport.identity import pin_in
 from tailrace.transport.listener import TcpListener
@@ -81,6 +81,8 @@ _FINDING_NS = (SILENCE_S + 5) * 1_000_000_000
 _BREATH_NS = 50_000
 """Who has nothing to do but to encode rests so long between two slices: the system lets who never
 sleeps run for milliseconds, and then others, who may be workers with something to do."""
+_SETTLE_KEYS = 512
+"""Keys whose state has come from elsewhere before the collector looks at them."""
 _SWITCH_S = 0.0001
 """How long the thread that writes checkpoints may keep the loop from going on."""
 _REDIAL_MS = SILENCE_S * 1000
@@ -431,6 +433,9 @@ class Worker:
         self._encodes = core.cuts is not None and self._tend_epochs(core)
         if core.moving is not None:
             self._encodes |= core.move()
+            if core.moving.new_keys >= _SETTLE_KEYS:
+                core.moving.new_keys = 0
+                let_stay()
             if (moved := core.moved()) is not None:
                 told = Moved(self._rank, moved.number, moved.moved_keys, self._attempt)
                 self._reporting.tell(told)

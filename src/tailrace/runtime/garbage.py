@@ -38,6 +38,17 @@ def _made() -> list[set[object]]:
     return [set(), set()]  # lists come from a store, where nobody counts
 
 
+def let_stay() -> None:
+    """What has just been taken in stays: the collector looks at it now, and then never again.
+
+    Where much comes and as much goes it would not come by itself, and when it does, look at
+    hundreds of thousands of new states at once. What is garbage by now and has lived for long is
+    not found any more, until the job ends.
+    """
+    gc.collect(1)
+    gc.freeze()
+
+
 @contextmanager
 def collected_rarely() -> Iterator[None]:
     """As above, within; afterwards with the thresholds from before, and nothing kept back."""

@@ -9,8 +9,9 @@ are busy move first.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from typing import Any
 
 from tailrace.graph.wiring import InstanceId
@@ -86,6 +87,10 @@ class Giving:
         self._leaves = instance.id in moves.leaving
         routes = moves.routes(instance.id.operator)
         self._owner = None if routes is None else routes[1].owner
+        self._listed: Iterator[Hashable] | None = None
+        """The keys that may leave it, if they are known; some may come twice."""
+        if routes is not None and not self._leaves and routes[0].owners == routes[1].owners:
+            self._listed = chain(routes[0].keys, routes[1].keys)
         self._give_shared()
         self.done = False
         if self._owner is None:
@@ -124,10 +129,6 @@ class Giving:
         for taker in self._takers:
             self._send(Given(self._change, self.instance.id, taker, done=True))
 
-    def _taker_of(self, key: Hashable) -> InstanceId:
-        assert self._owner is not None
-        return InstanceId(self.instance.id.operator, self._owner(key))
-
     def answer(self, asked: Asked) -> None:
         """Give keys that are needed now."""
         if self.done:
@@ -149,6 +150,8 @@ class Giving:
         """
         if self.done:
             return 0
+        if self._listed is not None:
+            return self._some_listed(self._listed, most)
         if self._sweeps is None:
             self._sweeps = deque(
                 (name, step, Sweep(layer)) for name, step in self._steps for layer in step.layers()
@@ -161,10 +164,30 @@ class Giving:
         if not keys:
             self._sweeps.popleft()
             return 1
-        index = self.instance.id.index
-        owner, leaves = self._owner, self._leaves
-        assert owner is not None
-        leaving = keys if leaves else [key for key in keys if owner(key) != index]
-        if leaving:
-            self._give(name, call(name, "move", step.take_out, leaving), self._taker_of)
+        self._give_those(keys, [(name, step)])
         return len(keys)
+
+    def _some_listed(self, listed: Iterator[Hashable], most: int) -> int:
+        keys = list(islice(listed, most))
+        if keys:
+            self._give_those(keys, self._steps)
+        else:
+            self._end()
+        return len(keys)
+
+    def _give_those(self, keys: list[Hashable], steps: list[tuple[str, Stateful]]) -> None:
+        """Of these keys, those that are others' from now on."""
+        me, owner = self.instance.id, self._owner
+        assert owner is not None
+        by_taker: dict[int, list[Hashable]] = {}
+        for key in keys:
+            by_taker.setdefault(owner(key), []).append(key)
+        if not self._leaves:
+            by_taker.pop(me.index, None)
+        for index, some in by_taker.items():
+            for name, step in steps:
+                entries = call(name, "move", step.take_out, some)
+                if entries:
+                    self.moved_keys += len(entries)
+                    taker = InstanceId(me.operator, index)
+                    self._send(Given(self._change, me, taker, [(name, entries)]))

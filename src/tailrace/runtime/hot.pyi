@@ -1,6 +1,8 @@
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any
 
+from tailrace.runtime.shards import Shards
+
 SUB_BITS: int
 
 def note(counts: dict[int, int], value_ns: int, count: int) -> int: ...
@@ -8,7 +10,7 @@ def scan(
     records: Iterator[Any],
     key_of: Callable[[Any], Hashable] | None,
     function: Callable[[Any, Any], Any],
-    states: dict[Hashable, Any],
+    states: Shards,
     fresh: Callable[[Hashable], Any],
     results: list[Any] | None,
 ) -> None: ...

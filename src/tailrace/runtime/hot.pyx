@@ -1,11 +1,13 @@
 # cython: language_level=3
 """What runs for every record or for every batch, in C."""
 
-from cpython.dict cimport PyDict_DelItem, PyDict_GetItemWithError, PyDict_SetItem
+from cpython.dict cimport PyDict_GetItemWithError, PyDict_SetItem
 from cpython.list cimport PyList_GET_SIZE
 from cpython.object cimport PyObject
 from libc.math cimport fabs, llrint
 from libc.stdint cimport int64_t
+
+from tailrace.runtime.shards cimport Shards
 
 cdef extern from *:
     int __builtin_clzll(unsigned long long) noexcept
@@ -29,7 +31,7 @@ cpdef int note(counts, int64_t value_ns, int64_t count) except -1:
     return 0
 
 
-def scan(records, key_of, function, dict states not None, fresh, list results):
+def scan(records, key_of, function, Shards states not None, fresh, list results):
     """`states[key] = function(states[key], record)` for each record; (key, state) into `results`.
 
     `fresh(key)` gives the state of a key that is not there; one whose state becomes None is forgotten.
@@ -38,12 +40,12 @@ def scan(records, key_of, function, dict states not None, fresh, list results):
     cdef PyObject *known
     for record in records:
         key = record if key_of is None else key_of(record)
-        known = PyDict_GetItemWithError(states, key)
+        known = PyDict_GetItemWithError(states.part(key), key)
         state = function(fresh(key) if known is NULL else <object>known, record)
         if state is not None:
-            PyDict_SetItem(states, key, state)
-        elif key in states:
-            PyDict_DelItem(states, key)
+            states.put(key, state)
+        else:
+            states.part(key).pop(key, None)
         if results is not None:
             results.append((key, state))
 

@@ -103,11 +103,11 @@ class Keeper:
     def came(self, keys: list[Hashable], nothing: list[Hashable]) -> None:
         """The state of some keys is there, and others have none: process what waited for them."""
         self._nothing.update(nothing)
-        for key in (*keys, *nothing):
-            if key in self._waiting:
-                self._process(self._waiting.pop(key))
-                if self._here(key):
-                    self._nothing.discard(key)
+        waiting = self._waiting
+        for key in [key for key in (*keys, *nothing) if key in waiting]:
+            self._process(waiting.pop(key))
+            if self._here(key):
+                self._nothing.discard(key)
         self._release()
 
     def done(self, giver: InstanceId) -> None:

@@ -17,6 +17,9 @@ from tailrace.runtime.reading import SourceLogic
 from tailrace.runtime.sink import SinkLogic
 from tailrace.runtime.source import Split
 
+_MANY = 512
+"""Single keys that are routed by tables."""
+
 
 class Moves:
     """The way from one deployment to another, for which `check` has found no objection."""
@@ -90,8 +93,14 @@ class Moves:
             before, after = routes
             for one, other in set(zip(before.owners, after.owners, strict=True)):
                 found.setdefault(one, set()).add(other)
-            for key in {**before.keys, **after.keys}:
-                found.setdefault(before.owner(key), set()).add(after.owner(key))
+            single = {**before.keys, **after.keys} if before.keys != after.keys else {}
+            if len(single) > _MANY:  # to look at each would take long, and most go everywhere
+                everybody = set(range(max(after.owners) + 1)) | {*after.keys.values()}
+                for index in {*before.owners, *before.keys.values()}:
+                    found.setdefault(index, set()).update(everybody)
+            else:
+                for key in single:
+                    found.setdefault(before.owner(key), set()).add(after.owner(key))
         elif is_source(self.before, operator):
             old, new = (
                 one.graph.operator(operator).parallelism for one in (self.before, self.after)

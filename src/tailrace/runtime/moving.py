@@ -39,7 +39,8 @@ _BASE_SHIFT = 40
 _UNDER_WAY = 4
 """Messages with state that a worker may not have taken in yet, of each that sends some."""
 _SLICE_NS = 50_000
-_MOST_KEYS = 512
+_MOST_KEYS = 128
+"""In one message, so that it is quickly taken in, too."""
 
 
 class Moving:
@@ -63,13 +64,16 @@ class Moving:
         self._joined = {(one.operator, worker) for one, worker in self.moves.coming.items()}
         self._keys = 16
         self.moved_keys = 0
+        """Given away so far,"""
+        self.new_keys = 0
+        """and taken in, since somebody set it back."""
         site = core.site
         try:
             for instance, worker in self.moves.coming.items():
                 if worker == core.rank:
                     self._new[instance] = site.make(instance, after, self._base)
             for one in core.instances:
-                if core.cuts is None:  # the marker may come before the coordinator's word
+                if core.cuts is None:  # a marker may overtake the coordinator's word
                     one.on_marker = self._heard
                 for inlet in one.inlets.values():
                     inlet.reopens = self._somebody_joins(inlet.stream, inlet.peer)
@@ -88,6 +92,8 @@ class Moving:
             site.close_links(instance, None)
         for one in self._core.instances:
             one.kept_open = False
+            if self._core.cuts is None:
+                one.on_marker = None
             for inlet in one.inlets.values():
                 inlet.reopens = False
             site.close_links(one, self.moves.before)
@@ -312,6 +318,7 @@ class Moving:
             self._early.setdefault(given.taker, []).append((sender, given))
             return
         was_ready = taking.ready
+        self.new_keys += sum(len(entries) for _, entries in given.entries)
         taking.take(given)
         if sender != self._core.rank:
             self._send(sender, Taken(self.number, 1))
@@ -332,11 +339,10 @@ class Moving:
         for taking in self._taking.values():
             keeper = taking.keeper
             if keeper is not None and keeper.wanted:
-                wanted, keeper.wanted = keeper.wanted, {}
-                for giver, keys in wanted.items():
-                    worker = self.moves.before.workers[giver]
-                    self._send(worker, Asked(self.number, giver, taking.instance.id, keys))
-                    return True  # what answers at once may have ended something here
+                giver, keys = keeper.wanted.popitem()
+                worker = self.moves.before.workers[giver]
+                self._send(worker, Asked(self.number, giver, taking.instance.id, keys))
+                return True  # what answers at once may have ended something here
         posted = self._post()
         self._core.counting.closed_lanes(self._core.site.closed())
         return posted

@@ -6,13 +6,14 @@ records are left to C (`map`, `filter`, `hot`) wherever the function allows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
 from tailrace.graph.model import MAIN, KeyFunction, Record
 from tailrace.runtime.hot import flat_map, scan
 from tailrace.runtime.instance import Context
+from tailrace.runtime.shards import Shards
 from tailrace.runtime.state import AT_ONCE, Encoded, Entries, Entry, Stateful, copies, frozen
 from tailrace.runtime.step import Put, Step
 from tailrace.runtime.ttl import TimeToLive
@@ -101,6 +102,10 @@ class _ScanStep(Stateful):
     forgotten.
     """
 
+    _open: Shards
+    _touched: Shards | None
+    _before: Shards | None
+
     def __init__(self, put: Put, logic: Scan) -> None:
         super().__init__()
         self._put = put
@@ -108,8 +113,7 @@ class _ScanStep(Stateful):
         self._function = logic.function
         self._initial = copies(logic.initial)
         self._results: list[Record] = []
-        self._base: dict[Hashable, Any] = {}
-        self._middle: dict[Hashable, Any] = {}
+        self._open, self._base, self._middle = Shards(), Shards(), Shards()
         self._merging: Iterator[None] = iter(())
 
     def process(self, records: Iterator[Record], port: int) -> None:
@@ -137,7 +141,8 @@ class _ScanStep(Stateful):
         return self._base.get(key)
 
     def keys(self) -> list[Hashable]:
-        touched, before = self._touched or {}, self._before or {}
+        nothing = Shards()
+        touched, before = self._touched or nothing, self._before or nothing
         return [
             *(key for key in self._base if key not in before and key not in touched),
             *(key for key in self._middle if key not in touched),
@@ -147,8 +152,9 @@ class _ScanStep(Stateful):
     def has(self, key: Hashable) -> bool:
         return self._look(key) is not None
 
-    def layers(self) -> list[dict[Any, Any]]:
-        return [self._base, self._middle, self._open]
+    def layers(self) -> list[Any]:
+        layers = self._base, self._middle, self._open
+        return [one for layer in layers for one in layer.dictionaries]
 
     def _look(self, key: Hashable) -> Any:
         if key in self._open:
@@ -160,9 +166,29 @@ class _ScanStep(Stateful):
     def _drop(self, key: Hashable) -> None:
         self._open.pop(key, None)
 
+    def take_out(self, keys: Iterable[Hashable]) -> list[Entry]:
+        touched, layer = self._touched, self._open
+        if touched is None:
+            return [(key, layer.pop(key)) for key in keys if key in layer]
+        taken = []
+        for key in keys:
+            if (state := self._look(key)) is not None:
+                if key not in touched:
+                    touched[key] = frozen(state) if self._keeps_images else None
+                layer.pop(key, None)
+                taken.append((key, state))
+        return taken
+
+    def put_in(self, entries: Iterable[Entry]) -> None:
+        new, touched = dict(entries), self._touched
+        if touched is not None:
+            for key in new:
+                touched.setdefault(key)  # if it has been here since the last cut, as it was then
+        self._open.update(new)
+
     def _note_touches(self) -> None:
         if self._touched is None:
-            self._touched = {}
+            self._touched = Shards()
             self._base, self._open = self._open, self._base
 
     def cut(self, *, full: bool = False) -> Iterator[Entry]:
@@ -170,13 +196,15 @@ class _ScanStep(Stateful):
             pass
         return super().cut(full=full)
 
-    def _put_down(self) -> tuple[dict[Hashable, Any], dict[Hashable, Any]]:
-        self._middle, self._open = self._open, {}
-        return super()._put_down()
+    def _put_down(self) -> tuple[Shards, Shards]:
+        self._middle, self._open = self._open, Shards()
+        before, touched = self._touched or Shards(), Shards()
+        self._before, self._touched = before, touched
+        return before, touched
 
     def _all(self) -> Iterator[Hashable]:
         # Neither layer changes before the cut is committed.
-        before = self._before or {}
+        before = self._before or Shards()
         yield from (key for key in self._base if key not in before)
         yield from self._middle
 
@@ -186,9 +214,9 @@ class _ScanStep(Stateful):
 
     def _merge(self) -> Iterator[None]:
         """Let the middle layer sink into the base; where there is none yet, it is the base."""
-        base, middle, before = self._base, self._middle, self._before or {}
+        base, middle, before = self._base, self._middle, self._before or Shards()
         if not base:  # to let a large one grow would stop everything for tens of milliseconds
-            self._base, self._before, self._middle = middle, None, {}
+            self._base, self._before, self._middle = middle, None, Shards()
             return
         # Both are emptied on the way: to let go of all that is in them at once takes as long.
         for done, key in enumerate(self._used_up(before)):
@@ -198,9 +226,9 @@ class _ScanStep(Stateful):
                 base.pop(key, None)
             if done % AT_ONCE == 0:
                 yield
-        self._before, self._middle = None, {}
+        self._before, self._middle = None, Shards()
 
-    def _used_up(self, before: dict[Hashable, Any]) -> Iterator[Hashable]:
+    def _used_up(self, before: MutableMapping[Hashable, Any]) -> Iterator[Hashable]:
         if self.expiry is not None:  # which goes on with these keys
             yield from before
         while before and self.expiry is None:
@@ -218,7 +246,7 @@ class _ScanStep(Stateful):
 
     def restore(self, entries: Entries) -> None:
         layer = self._open if self._touched is None else self._base
-        if isinstance(entries, dict) and not layer:
+        if isinstance(entries, Shards) and not layer:
             if self._touched is None:
                 self._open = entries
             else:

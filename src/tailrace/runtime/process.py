@@ -265,7 +265,7 @@ class _OperatorStep(Stateful):
     def has(self, key: Hashable) -> bool:
         return key in self._open or key in self._timers.waiting
 
-    def layers(self) -> list[dict[Any, Any]]:
+    def layers(self) -> list[Any]:
         return [self._open, self._timers.waiting] if self._keyed else []
 
     def _look(self, key: Hashable) -> tuple[Any, Waiting] | None:

@@ -13,7 +13,15 @@ operator, records that wait for a coroutine.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import (
+    Callable,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
@@ -27,8 +35,11 @@ from tailrace.runtime.ttl import TimeToLive
 Entry = tuple[Hashable, Any]
 """A key and all that a step keeps for it."""
 
-Entries = Iterable[Entry] | dict[Hashable, Any]
-"""Many of them; a dictionary belongs to who is given it."""
+Entries = Iterable[Entry] | MutableMapping[Hashable, Any]
+"""Many of them; a mapping belongs to who is given it."""
+
+Images = MutableMapping[Hashable, Any]
+"""What keys were, by key."""
 
 _PLAIN = frozenset({type(None), bool, int, float, complex, str, bytes})
 
@@ -114,17 +125,17 @@ class Stateful(Step):
 
     whole: bool = False
     """Whether every cut has all of the state, which is small."""
-    _open: dict[Hashable, Any]
+    _open: MutableMapping[Hashable, Any]
 
     def __init__(self) -> None:
         self._open = {}
-        self._touched: dict[Hashable, Any] | None = None
+        self._touched: MutableMapping[Hashable, Any] | None = None
         """The keys touched since the last cut, as they were then; None: nobody watches."""
         self._keeps_images = False
         """Whether it is cut, so that what touched keys were has to be known."""
         self.expiry: Expiry | None = None
         """What has old keys forgotten, if they live for a time only."""
-        self._before: dict[Hashable, Any] | None = None
+        self._before: MutableMapping[Hashable, Any] | None = None
         """The same of the time before that cut, as long as it is not committed."""
         self._shared = self._shared_before = pickle.dumps(None)
         """What was shared at the last committed cut, and at the one after it."""
@@ -152,10 +163,10 @@ class Stateful(Step):
     @property
     def held(self) -> int:
         """About how many keys have state."""
-        return max(map(len, self.layers()), default=0)
+        return sum(map(len, self.layers()))
 
-    def layers(self) -> list[dict[Any, Any]]:
-        """What has all keys with state among its own, when no cut is being settled."""
+    def layers(self) -> list[Any]:
+        """Dictionaries that have all keys with state, when no cut is being settled."""
         return [self._open]
 
     def take_out(self, keys: Iterable[Hashable]) -> list[Entry]:
@@ -233,7 +244,7 @@ class Stateful(Step):
         before, _ = self._put_down()
         return before, self._settle()
 
-    def _put_down(self) -> tuple[dict[Hashable, Any], dict[Hashable, Any]]:
+    def _put_down(self) -> tuple[Images, Images]:
         """Begin anew to note what is touched; what was before, and what is from now on."""
         before, touched = self._touched or {}, dict[Hashable, Any]()
         self._before, self._touched = before, touched
@@ -285,9 +296,7 @@ class Stateful(Step):
         """All keys with state at a cut, for as long as it is encoded."""
         return self.keys()
 
-    def _since(
-        self, keys: Iterable[Hashable], touched: dict[Hashable, Any]
-    ) -> Iterator[tuple[Hashable, Any]]:
+    def _since(self, keys: Iterable[Hashable], touched: Images) -> Iterator[tuple[Hashable, Any]]:
         for key in keys:
             value = touched[key] if key in touched else self._image(key)
             yield key, FORGOTTEN if value is None else value
@@ -356,7 +365,7 @@ class Stateful(Step):
 
     def restore(self, entries: Entries) -> None:
         """State from a committed cut: it need not be kept again."""
-        for key, value in entries.items() if isinstance(entries, dict) else entries:
+        for key, value in entries.items() if isinstance(entries, Mapping) else entries:
             self._put_back(key, value)
 
     # ---- what subclasses say of a key ----
@@ -378,7 +387,7 @@ class Stateful(Step):
         self._open[key] = value
 
 
-def emptied(images: dict[Hashable, Any]) -> Iterator[None]:
+def emptied(images: Images) -> Iterator[None]:
     """Let go of them in pieces: a million at once take longer than any round should."""
     while images:
         for _ in range(min(len(images), AT_ONCE)):

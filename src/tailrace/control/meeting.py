@@ -57,11 +57,14 @@ class Meeting:
         self._executor = ""
         self._coming: dict[int, tuple[Hello, Peer]] = {}  # those that join; nothing is sent there
         self._core: Core | None = None
+        self.accept: Callable[[int, int, bytes | memoryview], None]
+        """Hands what a peer has sent to the core. Nothing of a payload in a ring is kept."""
         self._arrivals = self._expect()
 
     def _expect(self) -> Arrivals:
         arrivals = Arrivals(self._codec, self._deliver, self._credited)
         arrivals.begin(self._attempt)
+        self.accept = arrivals.accept
         return arrivals
 
     def begin(self, attempt: int) -> None:
@@ -235,10 +238,6 @@ class Meeting:
         if self._settings.count_pairs:
             self._core.count_pairs()
         return self._core
-
-    def accept(self, marked: int, kind: int, payload: bytes | memoryview) -> None:
-        """Hand what a peer has sent to the core. Nothing of a payload in a ring is kept."""
-        self._arrivals.accept(marked, kind, payload)
 
     def _deliver(self, sender: int, parcels: list[Parcel], sent_ns: int, size_bytes: int) -> None:
         assert self._core is not None

@@ -4,6 +4,7 @@ from typing import Any
 SUB_BITS: int
 
 def note(counts: dict[int, int], value_ns: int, count: int) -> int: ...
+def merge(counts: dict[int, int], other: dict[int, int]) -> None: ...
 def scan(
     records: Iterator[Any],
     key_of: Callable[[Any], Hashable] | None,

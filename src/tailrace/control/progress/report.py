@@ -15,7 +15,9 @@ def progress_of(
     progress = Progress(core.rank, now_ns, ended, cpu_s, running_s)
     for instance in core.instances:
         for name, counts in instance.counts.items():
-            total = progress.operators.setdefault(name, Counts())
+            total = progress.operators.get(name)
+            if total is None:
+                total = progress.operators[name] = Counts()
             total.records_in += counts.records_in
             total.skipped += counts.skipped
             total.dead += counts.dead
@@ -27,7 +29,9 @@ def progress_of(
             progress.sources[name] = progress.operators[name].records_in
         label = instance.chain.label
         if instance.latency.counts:
-            progress.latency.setdefault(label, Histogram()).merge(instance.latency)
+            if label not in progress.latency:
+                progress.latency[label] = Histogram()
+            progress.latency[label].merge(instance.latency)
         # Between two rounds a queue is mostly empty: what counts is how full it was meanwhile.
         queued = max(instance.queued_records, instance.queue.peak)
         instance.queue.peak = 0

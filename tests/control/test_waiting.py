@@ -59,13 +59,14 @@ class World:
             self._wait(worked_ns, arrivals[0] if arrivals else until_ns)
 
     def _wait(self, worked_ns: int, next_ns: int) -> None:
-        nap_ns = self.policy.nap_ns(self.now_ns, worked_ns)
+        due_ns = next_ns if self.due else None
+        nap_ns = self.policy.nap_ns(self.now_ns, worked_ns, due_ns)
         if nap_ns:
             self.naps += 1
             self.now_ns += nap_ns
             return
         self.rests += 1
-        rest = self.policy.decide(self.now_ns, next_ns if self.due else None, self.crowded)
+        rest = self.policy.decide(self.now_ns, due_ns, self.crowded)
         spun_ns = max(0, min(rest.spin_ns, next_ns - self.now_ns))
         self.spun_ns += spun_ns
         self.policy.spun(spun_ns)
@@ -115,18 +116,43 @@ def test_naps_make_many_records_one_turn() -> None:
     assert sorted(world.late_ns)[len(world.late_ns) // 2] < 150 * US
 
 
-@given(st.integers(0, 10 * MS))
-def test_naps_of_all_workers_end_together(from_ns: int) -> None:
-    policy = Balanced()
-    beat_ns = Balanced.BEAT_NS
-    now_ns = 1_000 * MS
+def napping(due_in_ns: int | None) -> tuple[Balanced, int]:
+    """A policy under which work has come often, and what was due so much later; and the time."""
+    policy, now_ns = Balanced(), 1_000 * MS
     for _ in range(100):
         now_ns += 100 * US
-        policy.nap_ns(now_ns, 40 * US)
-    now_ns += 100 * US + from_ns % (200 * US)
-    nap_ns = policy.nap_ns(now_ns, 40 * US)
-    assert (now_ns + nap_ns) % beat_ns == 0
-    assert beat_ns // 4 < nap_ns <= beat_ns + beat_ns // 4
+        policy.nap_ns(now_ns, 40 * US, None if due_in_ns is None else now_ns + due_in_ns)
+    return policy, now_ns
+
+
+@given(st.integers(-MS, 2 * MS), st.integers(1, 200 * US))
+def test_who_has_much_to_do_gets_up_when_that_is_due(due_in_ns: int, worked_ns: int) -> None:
+    policy, now_ns = napping(100 * US)
+    nap_ns = policy.nap_ns(now_ns, worked_ns, now_ns + due_in_ns)
+    up_after_ns = worked_ns + nap_ns
+    assert nap_ns >= Balanced.BREATH_NS
+    assert up_after_ns <= max(Balanced.MOST_NS, worked_ns + Balanced.BREATH_NS)
+    if nap_ns > Balanced.BREATH_NS:
+        assert up_after_ns >= Balanced.LEAST_NS
+        assert nap_ns == due_in_ns or up_after_ns in (Balanced.LEAST_NS, Balanced.MOST_NS)
+
+
+@pytest.mark.parametrize("due_in_ns", [None, 5 * MS])
+def test_who_lives_on_messages_looks_for_them_in_every_beat(due_in_ns: int | None) -> None:
+    policy, now_ns = napping(due_in_ns)
+    due_ns = None if due_in_ns is None else now_ns + due_in_ns
+    assert policy.nap_ns(now_ns, 40 * US, due_ns) == Balanced.BEAT_NS - 40 * US
+    assert policy.nap_ns(now_ns, 500 * US, due_ns) == Balanced.BREATH_NS
+
+
+@given(st.integers(0, 2**32))
+def test_what_is_known_to_be_due_is_done_sooner_in_fewer_turns(seed: int) -> None:
+    arrivals = poisson(5_000, 0.2, seed)
+    known, unknown = World(Balanced(), arrivals, due=True), World(Balanced(), arrivals)
+    for world in (known, unknown):
+        world.run(200 * MS)
+    assert sum(known.late_ns) < sum(unknown.late_ns)
+    assert known.naps + known.rests < unknown.naps + unknown.rests
 
 
 def test_balanced_is_up_in_time_for_what_is_due_rarely() -> None:
@@ -160,7 +186,7 @@ def test_sleep_never_spins_and_never_naps() -> None:
 def test_spin_never_sleeps() -> None:
     policy = policy_of("spin")
     for due_ns in (None, 5 * MS, 1 * MS, 0):
-        assert policy.nap_ns(1 * MS, 40 * US) == 0
+        assert policy.nap_ns(1 * MS, 40 * US, due_ns) == 0
         assert policy.decide(1 * MS, due_ns, crowded=True).sleep_ns == 0
 
 
@@ -188,7 +214,7 @@ class _Napper(Policy):
     BEAT_NS = MS
     vain_ns = 20 * MS
 
-    def nap_ns(self, now_ns: int, worked_ns: int) -> int:
+    def nap_ns(self, now_ns: int, worked_ns: int, due_ns: int | None) -> int:
         return MS
 
 
@@ -199,6 +225,13 @@ def test_who_naps_in_vain_naps_on_until_its_patience_or_what_is_due(room: Room) 
         due_ns = None if due_in_ns is None else now_ns + due_in_ns
         assert waiting.nap(now_ns, 0, due_ns)
         assert time.monotonic_ns() - now_ns >= least_ns
+
+
+def test_who_has_sources_to_ask_does_not_nap_on_in_vain(room: Room) -> None:
+    policy = _Napper()
+    policy.vain_ns = 3_600_000 * MS
+    waiting = Waiting(policy, room.reader, room.sockets, 2)
+    assert waiting.nap(time.monotonic_ns(), 0, None, [0])  # within an hour
 
 
 def test_a_nap_ends_at_the_beat_in_which_a_message_has_come(room: Room) -> None:

@@ -109,3 +109,18 @@ def test_a_source_gets_its_share_beside_what_other_workers_send() -> None:
 
     taken = polled(core, "here", others_send)
     assert 64 <= min(taken) <= max(taken) <= 256
+
+
+@pytest.mark.parametrize("records, rounds", [(1, 1), (64, 1), (65, 2)])
+def test_few_records_of_a_source_go_on_in_the_round_that_polls_them(
+    records: int, rounds: int
+) -> None:
+    done: list[int] = []
+    topology = tr.Topology()
+    stream = topology.source(tr.sources.items(range(records))).shuffle()
+    stream.sink(done.append, parallelism=2)  # so that more than 64 are asked for at first
+    core = core_of(topology, (0, 0, 0), VirtualClock())
+    for _ in range(rounds):
+        assert not done
+        core.round()
+    assert len(done) == records

@@ -69,11 +69,14 @@ class Meeting:
         self._policies: dict[str, Policy | None] = {}
         self.replay = settings.replay
         """What is done for short tails."""
+        self.accept: Callable[[int, int, bytes | memoryview], None]
+        """Hands what a peer has sent to the core. Nothing of a payload in a ring is kept."""
         self._arrivals = self._expect()
 
     def _expect(self) -> Arrivals:
         arrivals = Arrivals(self._codec, self._deliver, self._credited, self._told_of_state)
         arrivals.begin(self._attempt)
+        self.accept = arrivals.accept
         return arrivals
 
     @property
@@ -277,10 +280,6 @@ class Meeting:
         if self._settings.count_pairs:
             self._core.count_pairs()
         return self._core
-
-    def accept(self, marked: int, kind: int, payload: bytes | memoryview) -> None:
-        """Hand what a peer has sent to the core. Nothing of a payload in a ring is kept."""
-        self._arrivals.accept(marked, kind, payload)
 
     def _deliver(self, sender: int, parcels: list[Parcel], sent_ns: int, size_bytes: int) -> None:
         assert self._core is not None

@@ -1,10 +1,11 @@
 """How a worker waits when it has nothing to do: what it decides, and how it does that.
 
 Waking a sleeping process takes 50 us or more and costs the one who wakes it 15 to 20; spinning
-costs a core. `Balanced` therefore does three things. At high rates it naps: it sleeps for a
-moment without a bell, so that nobody has to wake it, and what has come meanwhile is done in one
-turn. At low rates it sleeps until it is woken. And there it spins where that saves a wake-up,
-within a budget: as long as it has worked, and a twentieth of a core besides.
+costs a core. `Balanced` therefore does three things. At high rates it naps: it sleeps without a
+bell, so that nobody has to wake it, until something of its own is due, and a moment at least; what
+has come meanwhile is done in one turn. At low rates it sleeps until it is woken. And there it
+spins where that saves a wake-up, within a budget: as long as it has worked, and a twentieth of a
+core besides.
 """
 
 from __future__ import annotations
@@ -40,14 +41,15 @@ class Policy:
     naps = False
     """Whether to rest after each turn, also if it had something to do."""
     BEAT_NS = 1
-    """Who has napped in vain naps on, for so long each time,"""
+    """Who has napped in vain naps on, for at most so long each time,"""
     vain_ns = 0
     """until so long has passed."""
 
-    def nap_ns(self, now_ns: int, worked_ns: int) -> int:
+    def nap_ns(self, now_ns: int, worked_ns: int, due_ns: int | None) -> int:
         """How long to sleep without being woken by messages; 0: not so, decide.
 
         Since the last rest the worker has done something for `worked_ns`; 0: there was nothing.
+        By itself it wants to be back at `due_ns`.
         """
         return 0
 
@@ -86,8 +88,14 @@ class Balanced(Policy):
     BUCKET_NS = 2_000_000
     """What can be saved of that."""
     BEAT_NS = 150_000
-    """Naps end at whole multiples of this: all workers of a host are up together, and what one of
-    them sends is taken by the others in the same beat."""
+    """Who waits for messages gets up so often. Beats are counted from getting up to getting up: who
+    works longer naps less."""
+    LEAST_NS = 90_000
+    """Who has much of its own to do gets up when that is due: so long after the last time,"""
+    MOST_NS = 500_000
+    """or up to so long, since it will look for messages then."""
+    BREATH_NS = 40_000
+    """No nap is shorter: it would cost more than the work that it puts together saves."""
     NAPS_BELOW_NS = 400_000
     """Nap while there is work at shorter distances than this."""
     _RARE_NS = 10_000_000
@@ -97,8 +105,9 @@ class Balanced(Policy):
         self._asked_ns = 0
         self._worked_at_ns = 0
         self._gap_ns = self._RARE_NS  # smoothed distance between turns with work
+        self._due_in_ns = self._RARE_NS  # smoothed time until something is due
 
-    def nap_ns(self, now_ns: int, worked_ns: int) -> int:
+    def nap_ns(self, now_ns: int, worked_ns: int, due_ns: int | None) -> int:
         """See `Policy`."""
         earned_ns = worked_ns + self.SHARE * (now_ns - self._asked_ns)
         self._tokens_ns = min(self._tokens_ns + earned_ns, self.BUCKET_NS)
@@ -112,8 +121,11 @@ class Balanced(Policy):
         if not self.naps:
             return 0
         self.vain_ns = 4 * self._gap_ns - silence_ns
-        nap_ns = self.BEAT_NS - now_ns % self.BEAT_NS
-        return nap_ns if nap_ns > self.BEAT_NS // 4 else nap_ns + self.BEAT_NS
+        due_in_ns = self._RARE_NS if due_ns is None else min(due_ns - now_ns, self._RARE_NS)
+        self._due_in_ns += (due_in_ns - self._due_in_ns) // 8
+        beat_ns = max(due_in_ns + worked_ns, self.LEAST_NS)
+        most_ns = self.MOST_NS if self._due_in_ns < self.NAPS_BELOW_NS else self.BEAT_NS
+        return max(min(beat_ns, most_ns) - worked_ns, self.BREATH_NS)
 
     def decide(self, now_ns: int, due_ns: int | None, crowded: bool) -> Rest:
         """See `Policy`."""
@@ -159,16 +171,21 @@ class Waiting:
         self._reader = reader
         self._sockets = sockets
 
-    def nap(self, now_ns: int, worked_ns: int, due_ns: int | None) -> bool:
+    def nap(
+        self, now_ns: int, worked_ns: int, due_ns: int | None, sources: Iterable[int] = ()
+    ) -> bool:
         """Sleep for some moments, if the policy wants that; sockets are served.
 
-        In vain it naps on, but not beyond `due_ns`.
+        In vain it naps on, but not beyond `due_ns`, nor if there are `sources` to be asked: they
+        say by descriptors that they have something, and nobody looks at these meanwhile.
         """
         policy, sockets = self.policy, self._sockets
-        nap_ns = policy.nap_ns(now_ns, worked_ns)
+        nap_ns = policy.nap_ns(now_ns, worked_ns, due_ns)
         if not nap_ns:
             return False
         most_ns = policy.vain_ns if due_ns is None else min(policy.vain_ns, due_ns - now_ns)
+        if most_ns > nap_ns and next(iter(sources), None) is not None:
+            most_ns = 0
         if self._reader.nap(sockets.fileno(), nap_ns, policy.BEAT_NS, max(most_ns, 0)):
             sockets.look()
         return True

@@ -443,7 +443,7 @@ class Worker:
         now_ns = self._clock_ns()
         if now_ns >= self._reporting.next_ns:
             self._reporting.tell_what_is_due(core, now_ns, self._reported_end)
-        if not self._drained and core.ended and not self._meeting.pending:
+        if not busy and not self._drained and core.ended and not self._meeting.pending:
             self._drained = True
             if core.cuts is None:
                 self._report_end(core)
@@ -491,7 +491,7 @@ class Worker:
             self._tidied_ns = here_ns
             tidy()
         worked_ns = here_ns - self._rested_ns if self._worked else 0
-        if not waiting.nap(here_ns, worked_ns, due_ns) and not busy:
+        if not waiting.nap(here_ns, worked_ns, due_ns, self._source_fds(core)) and not busy:
             waiting.rest(due_ns, self._source_fds(core))
         self._worked = False
         self._rested_ns = time.monotonic_ns()

@@ -111,7 +111,7 @@ def _topology(trials: Sequence[Trial]) -> tuple[Graph, tuple[int, ...], tuple[in
 class _Breath(Policy):
     """Waits a moment, and has nobody ring: spinning and ringing would count as work."""
 
-    def nap_ns(self, now_ns: int, worked_ns: int) -> int:
+    def nap_ns(self, now_ns: int, worked_ns: int, due_ns: int | None) -> int:
         return int(_BREATH_S * 1e9)
 
 

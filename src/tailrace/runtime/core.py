@@ -59,6 +59,8 @@ _WIDTH_NS = 25_000
 """And so much more for each instance and receiver that a round may have to look at."""
 _LEAST_SHARE = 64
 """However long rounds take, one in so many records may come from a source."""
+_FEW = 64
+"""So few records of a source are let go of at once: a round then goes on with those that stay."""
 _SLICE_NS = 100_000
 """How long what was cut may be worked on between two rounds."""
 _LARGE_BYTES = 512
@@ -421,7 +423,11 @@ class Core:
         appetite = self._appetite
         polled = taken = 0  # the most records of a source, and all from queues
         progress = bool(self._woken) and self._rouse()
+        fresh = False
         for order, timers, instance in self._looks:
+            if fresh and instance.source is None:
+                progress |= self.flush()
+                fresh = False
             if not (order or timers or instance.active) or instance.ended:
                 continue
             if timers and not (instance.full or instance.still or instance.ending):
@@ -434,6 +440,7 @@ class Core:
                     found = self._poll(instance, instance.source, appetite)
                     polled = max(polled, found)
                     progress |= found > 0 or instance.ending
+                    fresh |= 0 < found <= _FEW
             elif order and not instance.congested:
                 taken += self._take(instance)
                 progress = True
@@ -588,6 +595,9 @@ class Core:
                 lane.seal()
                 lane.touch()
             return False
+        if len(lanes) == 1:  # the usual case
+            lanes[0].take(size_bytes)
+            return True
         records = sum(lane.records for lane in lanes) or 1
         for lane in lanes:
             lane.take(max(size_bytes * lane.records // records, 1))

@@ -1,6 +1,7 @@
 from collections.abc import Callable, Iterator
 
 from tailrace.graph.model import Record
+from tailrace.runtime.exchange import Stamp
 from tailrace.runtime.histogram import Histogram
 from tailrace.runtime.step import Fail, Put
 
@@ -25,4 +26,7 @@ def guard(
     counts: Counts,
     timing: Timing,
     clock_ns: Callable[[], int],
+) -> Put: ...
+def measured(
+    put: Put, latencies: dict[int, int], stamp: Stamp, clock_ns: Callable[[], int]
 ) -> Put: ...

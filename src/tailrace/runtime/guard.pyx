@@ -6,6 +6,7 @@ from libc.stdint cimport int64_t
 from tailrace.runtime.histogram import Histogram
 from tailrace.runtime.step import OperatorFailed
 
+from tailrace.runtime.exchange cimport Stamp
 from tailrace.runtime.hot cimport note
 
 cdef extern from "Python.h":
@@ -92,3 +93,14 @@ def guard(name, process, port, fail, Counts counts not None, Timing timing not N
         timing.inner_ns = outer_ns + elapsed_ns
 
     return put
+
+
+def measured(put, latencies, Stamp stamp not None, clock_ns):
+    """`put`, and behind it the latency of its records, from when their source emitted them."""
+
+    def put_and_note(list records not None):
+        cdef Py_ssize_t count = PyList_GET_SIZE(records)
+        put(records)
+        note(latencies, <int64_t>clock_ns() - stamp.emitted_ns, count)
+
+    return put_and_note

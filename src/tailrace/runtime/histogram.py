@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from tailrace.runtime.hot import SUB_BITS, note
+from tailrace.runtime.hot import SUB_BITS, merge, note
 
 _SUB = 1 << SUB_BITS
 
@@ -30,7 +30,7 @@ class Histogram:
 
     def merge(self, other: Histogram) -> None:
         """Take over the counts of another."""
-        self.counts.update(other.counts)
+        merge(self.counts, other.counts)
 
     @property
     def total(self) -> int:

@@ -6,6 +6,7 @@ from tailrace.runtime.shards import Shards
 SUB_BITS: int
 
 def note(counts: dict[int, int], value_ns: int, count: int) -> int: ...
+def merge(counts: dict[int, int], other: dict[int, int]) -> None: ...
 def scan(
     records: Iterator[Any],
     key_of: Callable[[Any], Hashable] | None,

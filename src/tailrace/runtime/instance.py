@@ -11,9 +11,8 @@ from tailrace.graph.expand import Chain
 from tailrace.graph.model import DEAD_LETTERS, Graph, Operator, Record
 from tailrace.graph.wiring import InstanceId
 from tailrace.runtime.exchange import Exchange, Lane, Stamp
-from tailrace.runtime.guard import Counts, Timing, guard
+from tailrace.runtime.guard import Counts, Timing, guard, measured
 from tailrace.runtime.histogram import Histogram
-from tailrace.runtime.hot import note
 from tailrace.runtime.inlet import Inlet, Queue
 from tailrace.runtime.markers import (
     BEGINNING,
@@ -189,17 +188,9 @@ class Instance:
             for port in range(operator.ports)
         ]
         is_sink = set(operator.outputs) <= {DEAD_LETTERS}
-        return [self._measured(put) for put in puts] if is_sink else puts
-
-    def _measured(self, put: Put) -> Put:
-        latencies, stamp = self.latency.counts, self.stamp
-
-        def measured(records: list[Record]) -> None:
-            count = len(records)
-            put(records)
-            note(latencies, self.clock_ns() - stamp.emitted_ns, count)
-
-        return measured
+        if not is_sink:
+            return puts
+        return [measured(put, self.latency.counts, self.stamp, self.clock_ns) for put in puts]
 
     @property
     def emitted_ns(self) -> int:

@@ -32,7 +32,9 @@ def progress_of(
             progress.sources[name] = progress.operators[name].records_in
         label = instance.chain.label
         if instance.latency.counts:
-            progress.latency.setdefault(label, Histogram()).merge(instance.latency)
+            if label not in progress.latency:
+                progress.latency[label] = Histogram()
+            progress.latency[label].merge(instance.latency)
         # Between two rounds a queue is mostly empty: what counts is how full it was meanwhile.
         queued = max(instance.queued_records, instance.queue.peak)
         instance.queue.peak = 0

@@ -175,7 +175,9 @@ cdef class Reader:
         return found
 
     def nap(self, int fd, uint64_t first_ns, uint64_t beat_ns, uint64_t most_ns):
-        """Sleep for `first_ns`, and then in beats until there is a message, or `most_ns` are over.
+        """Sleep for `first_ns`; then on until there is a message, or `most_ns` are over in all.
+
+        There is a look for one every `beat_ns`.
 
         Nobody is asked to ring. Ends at once when a descriptor is readable, and says whether it is.
         """
@@ -192,8 +194,7 @@ cdef class Reader:
                 slept = now_ns() - began
                 if slept >= most_ns:
                     break
-                # To the next beat, also if this one was late.
-                sleep = beat_ns - (slept - first_ns if slept > first_ns else 0) % beat_ns
+                sleep = min(beat_ns, most_ns - slept)
         PyErr_CheckSignals()
         return ready
 

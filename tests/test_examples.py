@@ -27,6 +27,7 @@ ELSEWHERE = {"ring"} | {
     "locality",
     "offline_tables",
     "plan",
+    "rescale",
     "savepoint",
     "socket_words",
 }

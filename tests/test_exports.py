@@ -20,6 +20,8 @@ from tailrace.spark.transform import transform
 
 def test_the_names_of_the_package() -> None:
     assert tailrace.__all__ == [
+        "Change",
+        "ChangeError",
         "Job",
         "JobFailedError",
         "KeyedStream",

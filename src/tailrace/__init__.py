@@ -22,10 +22,13 @@ from tailrace.topology import Topology
 from tailrace.windowed import WindowedStream
 
 if TYPE_CHECKING:
+    from tailrace.spark.changes import Change, ChangeError
     from tailrace.spark.job import Job, JobFailedError
     from tailrace.spark.session import local_spark
 
 __all__ = [
+    "Change",
+    "ChangeError",
     "Job",
     "JobFailedError",
     "KeyedStream",
@@ -55,6 +58,8 @@ __all__ = [
 
 # Not imported above: whoever imports tailrace must not import pyspark yet, see `spark/daemon.py`.
 _LATER = {
+    "Change": "tailrace.spark.changes",
+    "ChangeError": "tailrace.spark.changes",
     "Job": "tailrace.spark.job",
     "JobFailedError": "tailrace.spark.job",
     "local_spark": "tailrace.spark.session",

@@ -259,7 +259,7 @@ class World:
             elif isinstance(act, Prepare):
                 trouble = ""
                 try:
-                    core.prepare(act.number, act.layout.of(self.graph))
+                    core.prepare(act.number, act.layout.of(self.graph), act.epoch)
                 except ValueError as error:
                     trouble = str(error)
                 self.to_coordinator.append((rank, ("prepared", act.number, trouble)))

@@ -101,6 +101,16 @@ def test_another_version_goes_on_from_a_savepoint(
     assert sum(seconds for _, seconds in results.values()) < 6_000 * 4.5  # only those since
 
 
+def test_a_count_gets_more_instances_and_another_worker(
+    spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("rescale", tmp_path)
+    said = capsys.readouterr().out
+    assert 200 < int(said.split()[0]) < 500  # of a thousand users a third moves
+    assert "40000 clicks" in said
+    assert said.count("done") == 2
+
+
 def test_a_dataframe_in_and_a_table_out(
     spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -123,6 +123,10 @@ class Epochs:
         if self.running:
             self._ended.add(rank)
 
+    def works(self, rank: int) -> None:
+        """A worker whose instances had all ended gets others."""
+        self._ended.discard(rank)
+
     @property
     def resting(self) -> bool:
         """Whether no epoch is in progress."""

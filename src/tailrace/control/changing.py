@@ -18,10 +18,11 @@ _MOST_OUTCOMES = 64
 
 @dataclass(frozen=True)
 class Prepare:
-    """Have all workers prepare a change."""
+    """Have all workers prepare a change, which comes with that epoch, if there are checkpoints."""
 
     number: int
     layout: Layout
+    epoch: int = 0
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,9 @@ class Switch:
 Act = Prepare | CallOff | Switch
 
 PREPARING, MOVING, DONE, FAILED, UNDONE = "preparing", "moving", "done", "failed", "undone"
+
+LOST = "a worker was lost meanwhile, and the job goes back to its last epoch"
+"""What a change fails of that may be asked for again."""
 
 
 @dataclass
@@ -118,7 +122,8 @@ class Changing:
             epochs.paused = True
         current.told, current.workers = True, workers
         current.waiting = set(range(workers))
-        return [Prepare(current.number, current.layout)]
+        epoch = 0 if epochs is None else epochs.committed + 1
+        return [Prepare(current.number, current.layout, epoch)]
 
     def prepared(
         self, rank: int, number: int, trouble: str, now_s: float, epochs: Epochs | None
@@ -154,6 +159,8 @@ class Changing:
             return False
         self._end(DONE, now_s, "", epochs)
         self.done = number
+        if epochs is None:
+            self.kept = self.layout  # there is nothing to go back to
         return True
 
     def _end(self, status: str, now_s: float, error: str, epochs: Epochs | None) -> None:
@@ -181,8 +188,7 @@ class Changing:
     def set_back(self, now_s: float) -> None:
         """The workers will go back to an epoch: a change in progress ends here."""
         if self.current is not None:
-            told = "a worker was lost meanwhile, and the job goes back to its last epoch"
-            self._end(UNDONE if self.current.status == MOVING else FAILED, now_s, told, None)
+            self._end(UNDONE if self.current.status == MOVING else FAILED, now_s, LOST, None)
 
     def begin(self) -> Layout:
         """The workers begin anew, from the last epoch that counts: under this deployment."""

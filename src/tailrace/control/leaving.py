@@ -42,7 +42,7 @@ class Departure:
         """
         resting = roster.epochs is None or roster.epochs.resting
         changing = roster.changing
-        if changing is not None and changing.kept.places > self.workers:
+        if changing is not None and changing.kept.seated(roster.seats).places > self.workers:
             return False
         return resting and roster.phase == "running"
 

@@ -17,6 +17,7 @@ from tailrace.control.progress.sizes import size_of
 from tailrace.control.protocol import Hello, Peers, Settings
 from tailrace.control.sockets import Sockets
 from tailrace.graph.model import Graph
+from tailrace.graph.wiring import InstanceId, wire
 from tailrace.runtime.board import SLOT_BYTES, Boards
 from tailrace.runtime.core import Core, Limits, nothing_kept
 from tailrace.runtime.deployment import NOWHERE, deploy
@@ -71,6 +72,8 @@ class Meeting:
         """What is done for short tails."""
         self.accept: Callable[[int, int, bytes | memoryview], None]
         """Hands what a peer has sent to the core. Nothing of a payload in a ring is kept."""
+        self.numbers: dict[InstanceId, int] = {}
+        """Of instances, as plans numbered them when the job was started."""
         self._arrivals = self._expect()
 
     def _expect(self) -> Arrivals:
@@ -249,6 +252,7 @@ class Meeting:
         way back there, else from what is kept of it.
         """
         graph, placement, limits = job or load_job(self._settings.job)
+        self.numbers = {instance: n for n, instance in enumerate(wire(graph).ids)}
         if peers is not None and peers.layout is not None:
             deployment = peers.layout.seated(seats).of(graph)
         else:

@@ -202,6 +202,8 @@ class PrepareChange:
     number: int
     layout: Layout
     """By ranks."""
+    epoch: int = 0
+    """The one that it will come with; 0: there are no checkpoints."""
 
 
 @dataclass(frozen=True)

@@ -275,7 +275,9 @@ class Roster:
         for act in acts:
             match act:
                 case Prepare():
-                    told: Message = PrepareChange(act.number, act.layout.seated(self.seats))
+                    layout = act.layout.seated(self.seats)
+                    told: Message = PrepareChange(act.number, layout, act.epoch)
+                    self._has_not_ended(act.layout)
                 case CallOff():
                     told = CallOffChange(act.number)
                 case Switch():
@@ -284,6 +286,18 @@ class Roster:
         if self.epochs is not None:
             orders += self._act(self.epochs.tick(self.now_s))
         return orders
+
+    def _has_not_ended(self, layout: Layout) -> None:
+        """Workers that get instances have something to do again."""
+        assert self.changing is not None
+        before = self.changing.layout.workers
+        for instance, place in layout.workers.items():
+            if place >= 0 and before.get(instance) != place:
+                rank = self.seats[place]
+                if rank in self.progress:
+                    self.progress[rank].ended = False
+                if self.epochs is not None:
+                    self.epochs.works(rank)
 
     def written(self, epoch: int, manifest: str, kept_in: str) -> list[Order]:
         """The manifest of an epoch is there."""

@@ -517,7 +517,8 @@ class Worker:
     def _feed(self, connection: TcpConnection, frame: Frame) -> None:
         """Something from outside the topology, for a source of ours."""
         for instance in self.core.instances if self.core is not None else ():
-            if instance.number == frame.target and instance.source is not None:
+            number = self._meeting.numbers.get(instance.id)
+            if number == frame.target and instance.source is not None:
                 try:
                     instance.source.receive(frame.payload, partial(self._reply, connection))
                 except Exception as error:  # who feeds may be anybody who read a Spark task
@@ -583,7 +584,11 @@ class Worker:
     def _prepare(self, core: Core, message: PrepareChange) -> None:
         trouble = ""
         try:
-            core.prepare(message.number, message.layout.of(core.deployment.graph))
+            deployment = message.layout.of(core.deployment.graph)
+            core.prepare(message.number, deployment, message.epoch)
+            if core.moving is not None and self._rank in core.moving.moves.coming.values():
+                self._drained = self._reported_end = False
+                self._reporting.begin(self._attempt)
         except Exception as error:
             trouble = f"worker {self._rank} cannot prepare it: {error}"
         self._reporting.tell(Prepared(self._rank, message.number, trouble, self._attempt))

@@ -69,8 +69,18 @@ class Site:
 
     def make(self, name: InstanceId, deployment: Deployment, base: int) -> Instance:
         """An instance that will run here under another deployment; nobody knows of it yet."""
-        instance = self._built(name, deployment, base, joins=False)
-        self.open_links(instance, deployment, base)
+        instance = Instance(name, deployment.wiring.home[name.operator], self._clock_ns)
+        try:
+            self._build(instance, deployment, base, joins=False)
+            self.open_links(instance, deployment, base)
+        except BaseException:
+            self.part(instance)
+            self.close_links(instance, None)
+            self.closed()
+            for operator, step in instance.steps:
+                with suppress(OperatorFailed):
+                    call(operator, "close", step.close)
+            raise
         return instance
 
     def open_links(self, instance: Instance, deployment: Deployment, base: int) -> None:
@@ -138,24 +148,21 @@ class Site:
                 self._add(name)
 
     def _add(self, name: InstanceId) -> None:
-        instance = self._built(name, self.deployment)
+        instance = Instance(name, self.deployment.wiring.home[name.operator], self._clock_ns)
+        self.instances[name] = instance
+        self._build(instance, self.deployment)
         self._open_links_to(instance, self.deployment)
 
-    def _built(
-        self, name: InstanceId, deployment: Deployment, base: int = 0, *, joins: bool = True
-    ) -> Instance:
-        chain = deployment.wiring.home[name.operator]
-        instance = Instance(name, chain, self._clock_ns)
-        if joins:
-            self.instances[name] = instance
+    def _build(
+        self, instance: Instance, deployment: Deployment, base: int = 0, *, joins: bool = True
+    ) -> None:
         graph = deployment.graph
         for number, (source, _) in deployment.wiring.streams.items():
-            if source is chain:
+            if source is instance.chain:
                 stream = graph.streams[number]
                 router = self._router(number, stream, instance, deployment, base, joins)
                 instance.routers.setdefault(stream.source, []).append(router)
         instance.build(graph, self._make_context)
-        return instance
 
     def _router(
         self,

@@ -156,6 +156,9 @@ class Core:
         """Where it is cut into epochs, if it makes checkpoints."""
         self.pairs: PairCounting | None = None
         """The pairs of keys that are counted, if any are; see `count_pairs`."""
+        self.stopping = False
+        """Whether its sources are to end where they are."""
+        self._coming_epoch = 0
         self.change = 0
         """The number of the last change that is done."""
         self.moving: Moving | None = None
@@ -231,13 +234,20 @@ class Core:
 
     # ---- from one deployment to another ----
 
-    def prepare(self, number: int, deployment: Deployment) -> None:
-        """Have what another deployment needs here; see `Moving`. Raises if that cannot be."""
+    def prepare(self, number: int, deployment: Deployment, epoch: int = 0) -> None:
+        """Have what another deployment needs here; see `Moving`. Raises if that cannot be.
+
+        With checkpoints it comes with an epoch, from which on new instances write.
+        """
         if self.moving is not None:
             raise RuntimeError(f"change {number} begins before {self.moving.number} is over")
+        self._coming_epoch = epoch
         self.moving = moving = Moving(self, number, deployment)
+        self._closed = False  # if all had ended here, others come
         if self.cuts is not None:
             self.cuts.moving = moving
+        if self.replaying is not None:
+            self.replaying.pause(True)
 
     def call_off(self) -> None:
         """What was prepared will not be needed."""
@@ -246,7 +256,7 @@ class Core:
             if self.cuts is not None:
                 self.cuts.moving = None
             moving.abandon()
-            self.changed()
+            self._settled()
 
     def switch(self) -> None:
         """Go over to it. In a job with checkpoints `begin_epoch` says so."""
@@ -275,8 +285,17 @@ class Core:
         self.site.deployment = moving.moves.after
         if self.cuts is not None:
             self.cuts.moving = None
-        self.changed()
+        self._settled()
         return moving
+
+    def _settled(self) -> None:
+        """No change is in progress any more."""
+        self.changed()
+        for instance in self.instances:
+            if instance.source is not None:
+                instance.source.settled = True
+        if self.replaying is not None:
+            self.replaying.pause(False)
 
     def changed(self) -> None:
         """Instances, links or lanes are others now."""
@@ -340,7 +359,7 @@ class Core:
             origin=lambda: instance.stamp.origin,
             emit_as=emit_as,
             wall_ns=self._wall_ns,
-            epoch=self._epoch if self.cuts is None else self.cuts.epoch + 1,
+            epoch=self._epoch if self.cuts is None else self._coming_epoch or self.cuts.epoch + 1,
             going_on=lambda: self._told(*where),
             before=before,
         )
@@ -382,6 +401,7 @@ class Core:
 
     def stop_sources(self) -> None:
         """Let every source end where it is; the job then drains and ends by itself."""
+        self.stopping = True
         for instance in self.instances:
             for _, step in instance.steps:
                 if isinstance(step, SourceStep):
@@ -708,7 +728,9 @@ class Core:
 
     def _close_moving(self) -> None:
         """Close what belongs to a change or to sinks that have left."""
-        if self.moving is not None:
-            self.moving.close()
-        if self.cuts is not None:
-            self.cuts.close()
+        try:
+            if self.moving is not None:
+                self.moving.close()
+        finally:
+            if self.cuts is not None:
+                self.cuts.close()

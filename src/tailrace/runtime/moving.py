@@ -13,6 +13,7 @@ is bounded, and given in slices between rounds.
 
 from __future__ import annotations
 
+import pickle
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -27,7 +28,7 @@ from tailrace.runtime.markers import BEGINNING, Change, Checkpoint
 from tailrace.runtime.moves import Moves
 from tailrace.runtime.reading import SourceStep
 from tailrace.runtime.sink import SinkStep
-from tailrace.runtime.step import call
+from tailrace.runtime.step import OperatorFailed, call
 from tailrace.runtime.taking import Taking
 
 if TYPE_CHECKING:
@@ -41,6 +42,21 @@ _UNDER_WAY = 4
 _SLICE_NS = 50_000
 _MOST_KEYS = 128
 """In one message, so that it is quickly taken in, too."""
+
+
+def unpicklable(message: StateMessage, cause: Exception) -> Exception:
+    """What to raise for a message that cannot be sent; for a state, with operator and key."""
+    for name, entries in message.entries if isinstance(message, Given) else ():
+        for key, value in entries:
+            try:
+                pickle.dumps((key, value), 5)
+            except Exception as error:
+                told = TypeError(
+                    f"the state of key {key!r} cannot go to another worker, because it cannot be"
+                    f" pickled: {error}"
+                )
+                return OperatorFailed(name, None, told, "move")
+    return cause
 
 
 class Moving:
@@ -71,15 +87,17 @@ class Moving:
         try:
             for instance, worker in self.moves.coming.items():
                 if worker == core.rank:
-                    self._new[instance] = site.make(instance, after, self._base)
+                    made = self._new[instance] = site.make(instance, after, self._base)
+                    if made.source is not None:
+                        made.source.settled = False
             for one in core.instances:
                 if core.cuts is None:  # a marker may overtake the coordinator's word
                     one.on_marker = self._heard
                 for inlet in one.inlets.values():
                     inlet.reopens = self._somebody_joins(inlet.stream, inlet.peer)
+                self._keep_open(one)
                 if after.workers.get(one.id) == core.rank:
                     site.open_links(one, after, self._base)
-                    self._keep_open(one)
         except BaseException:
             self.abandon()
             raise
@@ -118,7 +136,15 @@ class Moving:
                         router.exchange.reopen()
 
     def _keep_open(self, instance: Instance) -> None:
-        """A source that may get splits of others must not have ended."""
+        """A source that may get splits of others must not have ended.
+
+        Nor does it look for new ones: those of others would look new.
+        """
+        if instance.source is not None:
+            operator = instance.id.operator
+            before, after = self.moves.before.graph, self.moves.after.graph
+            changes = before.operator(operator).parallelism != after.operator(operator).parallelism
+            instance.source.settled = not changes
         if instance.source is not None and instance.id in self.moves.givers:
             if instance.ending:
                 raise ValueError(
@@ -167,13 +193,20 @@ class Moving:
         return Alignment(found, marker, may_cut=self._may_cut, before=cut, behind=self._cut)
 
     def _may_cut(self, group: Group) -> bool:
-        """Not while one that gives something away waits for something outside, or is ending."""
-        return all(
-            instance.ended
-            or instance.id not in self.moves.takers
-            or not (instance.ending or any(step.outstanding for _, step in instance.steps))
+        """Not while one that gives something away waits for something outside, or is ending.
+
+        Meanwhile its sources give nothing: otherwise that might never end.
+        """
+        waits = any(
+            not instance.ended
+            and instance.id in self.moves.takers
+            and (instance.ending or any(step.outstanding for _, step in instance.steps))
             for instance in group
         )
+        for instance in group:
+            if instance.source is not None:
+                instance.still = waits
+        return not waits
 
     def _cut(self, group: Group) -> None:
         operator = group[0].id.operator
@@ -199,6 +232,8 @@ class Moving:
         for inlet in instance.inlets.values():
             inlet.fresh = False
         self._core.site.instances[instance.id] = instance
+        if instance.source is not None and self._core.stopping:
+            instance.source.stop()
         if self._core.cuts is not None:
             self._core.cuts.add(instance)
         self._take_for(instance)
@@ -295,7 +330,13 @@ class Moving:
 
     def _post(self) -> bool:
         sent = False
-        while self._outbox and self._core.send_state(*self._outbox[0]):
+        while self._outbox:
+            worker, message = self._outbox[0]
+            try:
+                if not self._core.send_state(worker, message):
+                    break
+            except Exception as error:
+                raise unpicklable(message, error) from error
             self._outbox.popleft()
             sent = True
         return sent
@@ -387,14 +428,16 @@ class Moving:
 
     def close(self) -> None:
         """Close what nobody else would: instances that have not begun, and those that leave."""
-        left = [*self._new.values()]
-        left += [
+        new = [*self._new.values()]
+        left = new + [
             giving.instance
             for giving in self._giving.values()
             if self.moves.leaving.get(giving.instance.id) == self._core.rank
         ]
         self._new.clear()
         self._giving.clear()
+        kept = SinkStep if self._core.cuts is not None else ()  # those closes who commits them
         for instance in left:
             for name, step in instance.steps:
-                call(name, "close", step.close)
+                if instance in new or not isinstance(step, kept):
+                    call(name, "close", step.close)

@@ -71,6 +71,8 @@ class SourceStep(Stateful):
         Of the readers that another step has kept open, those that can go back are used.
         """
         super().__init__()
+        self.settled = True
+        """Whether all splits are where they belong."""
         self.kept: dict[Split, Reader] = {}
         """Readers that are open though this step has retired."""
         self._kept = {} if kept is None else kept
@@ -199,7 +201,9 @@ class SourceStep(Stateful):
             )
 
     def _discover(self, now_ns: int) -> None:
-        """Serve splits that are new."""
+        """Serve splits that are new, unless some are on their way between instances."""
+        if not self.settled:
+            return
         self._look_ns = now_ns + self._look_every_ns
         known = self._elsewhere.union(self._all())
         found = self.source.splits(self._parallelism)

@@ -90,6 +90,7 @@ class Replaying:
         self._slots: dict[int, Run] = {}
         self._young: deque[Run] = deque()  # by when they were sent; not late yet
         self._late: list[Run] = []
+        self._paused = False
         self._grace_ns = 0
         self._busy_ns = self._since_ns = self._next_look_ns = 0
         self._busy = 0.0
@@ -116,6 +117,7 @@ class Replaying:
         """Emit a batch as a run; False: it cannot be one, and has not been emitted."""
         if (
             self.policy is None
+            or self._paused
             or len(records) > self.policy.most_records
             or not self._may[instance.id.operator]
         ):
@@ -157,6 +159,11 @@ class Replaying:
         self.copies += 1
         run.copied, run.records = True, None
         self._send(run, source, records, copy)
+
+    def pause(self, paused: bool) -> None:
+        """Begin no runs while the deployment changes: where they would go nobody knows."""
+        self._paused = paused
+        self.forget()
 
     def forget(self) -> None:
         """What was emitted until now is not sent again: an epoch ends here, or the input."""

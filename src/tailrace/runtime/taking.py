@@ -33,11 +33,13 @@ class Taking:
         self._steps = dict(instance.steps)
         self._comes = instance.id in moves.coming
         self._keyed = moves.routes(instance.id.operator) is not None
+        # Where nothing is kept for keys, the marker alone keeps their records in order.
+        self._keeps = any(isinstance(step, Stateful) for _, step in instance.steps)
         self.ready = not self._comes
         """Whether its records may be processed, but for those that wait for their keys."""
         if self._comes:
             instance.still = True
-        elif self._keyed:
+        elif self._keyed and self._keeps:
             self._keep()
 
     @property
@@ -129,7 +131,7 @@ class Taking:
                     others = [one[name][0] for one in self._shared.values() if name in one]
                     some = [value for value in others if value is not None]
                     call(name, "restore", step.be_beside, some)
-        if self._keyed:
+        if self._keyed and self._keeps:
             self._keep()
         self.ready = True
         self.instance.still = False

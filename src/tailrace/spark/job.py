@@ -19,6 +19,7 @@ from tailrace.adapt.elastic import ElasticPolicy
 from tailrace.checkpoint.folder import folder_at
 from tailrace.checkpoint.restoring import check_fits
 from tailrace.control.budget import STANDARD, Budget
+from tailrace.control.changing import LOST, UNDONE
 from tailrace.control.coordinator import Coordinator, LastCheckpoint
 from tailrace.control.progress.summary import Summary, summarise
 from tailrace.control.progress.traffic import TrafficTable, traffic_of
@@ -45,7 +46,7 @@ from tailrace.routing.slots import Routes
 from tailrace.routing.tables import Tables
 from tailrace.runtime.arranging import placed, rescaled, spread_over
 from tailrace.runtime.core import DEFAULT_LIMITS, Limits
-from tailrace.runtime.deployment import Deployment, Layout, changed, deploy
+from tailrace.runtime.deployment import NOWHERE, Deployment, Layout, changed, deploy
 from tailrace.runtime.guarantees import bound, check_guarantee
 from tailrace.runtime.moves import check as check_moves
 from tailrace.runtime.moves import is_source, is_tied
@@ -67,6 +68,7 @@ from tailrace.spark.wire import OPEN, Wire, wire_of
 from tailrace.tail.modes import changes, parted, with_tail
 from tailrace.transport.listener import Ports
 
+_AGAIN_S = 0.05
 _RECENT = 100
 _NO_CHECKPOINTS = (
     "only a job that makes checkpoints has savepoints: start it with checkpoint=, a folder or URL"
@@ -113,6 +115,7 @@ class Job:
         self._graph = wiring.graph
         first = deploy(wiring.graph, placement)
         self._first = first if tables is None else with_tables(first, tables)
+        self._first_layout = self._first.layout
         self._tail = tail
         self._started = time.monotonic()
         self._over = threading.Event()
@@ -135,7 +138,7 @@ class Job:
             ports=wire.ports,
             recover=checkpoints is not None,
             budget=budget,
-            layout=self._first.layout,
+            layout=self._first_layout,
         )
         self._feeds = [
             Feed(name, source, f"{self.id}-{number}", self._coordinator, wiring, placement)
@@ -291,7 +294,7 @@ class Job:
 
     def _present_plan(self, homes: Sequence[Hashable], hardware: Machine) -> Plan:
         changing = self._coordinator.roster.changing
-        if self.plan is not None and changing is not None and not changing.done:
+        if self.plan is not None and changing is not None and self._layout is self._first_layout:
             return self.plan
         return present_plan(self._wiring.graph, self.placement, homes, hardware)
 
@@ -384,32 +387,49 @@ class Job:
         if isinstance(what, Tables):
             before = self._layout.of(self._graph)
             return self._change(changed(before, routes=routes_by(what, before)), "keys by tables")
-        workers = len(what.places)
-        if workers > self._coordinator.roster.workers:
+        if not isinstance(what, Plan):
+            raise TypeError(f"a Plan or Tables was expected; this is {type(what).__name__}")
+        workers, present = len(what.places), self._coordinator.roster.workers
+        self._planned(what, range(workers))  # what cannot be is refused before anything is done
+        if workers > present:
             self.scale_workers(workers, spread=False)
+        after = self._planned(what, self._places(workers))
+        change = self._change(after, "instances by a plan")
+        if workers < present:
+            change.await_done()
+            self.scale_workers(workers)
+        return change
+
+    def _planned(self, plan: Plan, places: Sequence[int]) -> Deployment:
+        """What a plan means for the job as it runs, with its places in these."""
         before = self._layout.of(self._graph)
-        wanted = apply(what, self._graph)
+        wanted = apply(plan, self._graph)
         numbers = {one.name: one.parallelism for one in wanted.operators}
         if wire(wanted).streams.keys() != before.wiring.streams.keys():
             raise ValueError(
                 "the plan fuses other operators than the job that runs; that cannot change while it"
                 " runs. Plan with the same fusion, or stop with a savepoint and start anew"
             )
-        after = placed(rescaled(before, numbers, workers), what.place_of)
-        change = self._change(after, "instances by a plan")
-        if workers < self._coordinator.roster.workers:
-            change.await_done()
-            self.scale_workers(workers)
-        return change
+        where = [places[place] for place in plan.place_of]
+        after = placed(rescaled(before, numbers, places), where)
+        check_moves(before, after, checkpoints=self._checkpoints is not None)
+        return after
+
+    def _places(self, workers: int) -> list[int]:
+        """The places of so many workers, in the order of their ranks."""
+        seats = self._coordinator.roster.seats
+        return [seats.index(rank) for rank in range(workers)]
 
     def rescale(self, numbers: Mapping[str, int] | None = None, /, **more: int) -> Change:
         """Have other numbers of instances, by operator: `job.rescale(count=4)`.
 
         New ones run in the workers that have fewest; as few keys as can be change their owner.
         """
-        roster = self._coordinator.roster
         wanted = {**(numbers or {}), **more}
-        after = rescaled(self._layout.of(self._graph), wanted, roster.workers)
+        if not wanted:
+            raise ValueError("no operator was named; for example job.rescale(count=4)")
+        places = self._places(self._coordinator.roster.workers)
+        after = rescaled(self._layout.of(self._graph), wanted, places)
         told = ", ".join(f"{name} to {count}" for name, count in wanted.items())
         return self._change(after, f"instances of {told}")
 
@@ -422,7 +442,7 @@ class Job:
             home = before.wiring.home.get(operator)
             if home is None or not 0 <= index < home.parallelism:
                 raise ValueError(f"there is no instance {operator}[{index}]")
-            if rank not in seats:
+            if rank < 0 or rank not in seats:
                 raise ValueError(f"there is no worker {rank}; there are {len(seats)}")
             moved[InstanceId(home.operators[0], index)] = seats.index(rank)
         told = ", ".join(f"{one[0]}[{one[1]}] to worker {rank}" for one, rank in places.items())
@@ -483,7 +503,11 @@ class Job:
                 for one in before.graph.operators
                 if is_tied(one, checkpoints=self._checkpoints is not None)
             ]
-            after = spread_over(before, workers, tied)
+            places = self._places(workers)
+            leaves = not set(before.workers.values()) <= {NOWHERE, *places}
+            if workers < self._coordinator.roster.workers and not leaves:
+                return
+            after = spread_over(before, places, tied)
             if after.workers == before.workers:
                 return
             try:
@@ -491,8 +515,10 @@ class Job:
                 if change.await_done(until_s - time.monotonic()):
                     return
             except ChangeError:
-                if self._coordinator.roster.over or time.monotonic() >= until_s:
+                again = change.status == UNDONE or change.error == LOST
+                if not again or self._coordinator.roster.over or time.monotonic() >= until_s:
                     raise
+                time.sleep(_AGAIN_S)
                 continue
             raise TimeoutError(f"instances have not moved within {timeout_s:g} s; they still may")
 

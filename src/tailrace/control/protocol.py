@@ -202,6 +202,8 @@ class PrepareChange:
     number: int
     layout: Layout
     """By ranks."""
+    epoch: int = 0
+    """The newest; who has joined since it began does not know of it."""
 
 
 @dataclass(frozen=True)

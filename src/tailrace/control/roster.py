@@ -275,7 +275,9 @@ class Roster:
         for act in acts:
             match act:
                 case Prepare():
-                    told: Message = PrepareChange(act.number, act.layout.seated(self.seats))
+                    told: Message = PrepareChange(
+                        act.number, act.layout.seated(self.seats), self.epoch
+                    )
                 case CallOff():
                     told = CallOffChange(act.number)
                 case Switch():

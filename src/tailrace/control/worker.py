@@ -578,7 +578,8 @@ class Worker:
     def _prepare(self, core: Core, message: PrepareChange) -> None:
         trouble = ""
         try:
-            core.prepare(message.number, message.layout.of(core.deployment.graph))
+            layout = message.layout.of(core.deployment.graph)
+            core.prepare(message.number, layout, message.epoch)
         except Exception as error:
             trouble = f"worker {self._rank} cannot prepare it: {error}"
         self._reporting.tell(Prepared(self._rank, message.number, trouble, self._attempt))

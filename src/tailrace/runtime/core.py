@@ -229,10 +229,15 @@ class Core:
 
     # ---- from one deployment to another ----
 
-    def prepare(self, number: int, deployment: Deployment) -> None:
-        """Have what another deployment needs here; see `Moving`. Raises if that cannot be."""
+    def prepare(self, number: int, deployment: Deployment, epoch: int = 0) -> None:
+        """Have what another deployment needs here; see `Moving`. Raises if that cannot be.
+
+        `epoch` is the job's newest, which is over.
+        """
         if self.moving is not None:
             raise RuntimeError(f"change {number} begins before {self.moving.number} is over")
+        if self.cuts is not None:
+            self.cuts.catch_up(epoch)
         self.moving = moving = Moving(self, number, deployment)
         if self.cuts is not None:
             self.cuts.moving = moving

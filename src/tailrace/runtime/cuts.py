@@ -160,6 +160,14 @@ class Cuts:
         """Whether there is something to encode, or to settle."""
         return bool(self._encoding or self._settling)
 
+    def catch_up(self, epoch: int) -> None:
+        """This epoch counts; if it is unknown here, it began before this worker joined the job.
+
+        Sinks that begin here must not take for left behind what others have written since.
+        """
+        if epoch > self.epoch:
+            self.epoch = self.safe = epoch
+
     def begin(self, epoch: int, change: int = 0) -> None:
         """An epoch begins: cut what has no links to wait for. Once is enough; later it is known."""
         if epoch <= self.epoch:

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import random
+import signal
+import socket
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +22,11 @@ import tailrace as tr
 from tailrace.plan.model.machine import Place
 from tailrace.plan.plan import Plan, plan_for
 from tailrace.routing.tables import Table, Tables
+from tailrace.spark.changes import Change, ChangeError
 from tailrace.spark.job import Job
 
 PATIENCE_S = 60.0
-RECORDS, KEYS, WIDTH = 40_000, 101, 1000
+RECORDS, KEYS, WIDTH = 60_000, 101, 1000
 SUMS = Counter[int]()
 for n in range(RECORDS):
     SUMS[n % KEYS] += n
@@ -49,7 +57,7 @@ class Summed:
         gate = self.gate
 
         def slowly(n: int) -> bool:
-            if n % 4 == 0 and not gate.exists():
+            if n % 2 == 0 and not gate.exists():
                 time.sleep(0.001)
             return True
 
@@ -162,3 +170,182 @@ def test_results_stay_exact_whatever_changes(
     assert job.last_progress.restarts == 0
     assert {change.status for change in job.last_progress.changes} == {"done"}
     summed.check(job)
+
+
+def kill(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def some_change(job: Job, chance: random.Random) -> Change:
+    kind = chance.choice(["rescale", "move", "tables"])
+    if kind == "rescale":
+        return job.rescale(sum=chance.randint(1, 3), count=chance.randint(1, 3))
+    if kind == "move":
+        operator = chance.choice(["numbers", "step", "sum", "count", "sums", "row"])
+        return job.move({(operator, 0): 1 - where(job, operator)[0]})
+    counts = {name: len(where(job, name)) for name in ("sum", "count")}
+    return job.apply(
+        Tables(
+            {
+                name: Table(number, {key: chance.randrange(number) for key in range(KEYS)})
+                for name, number in counts.items()
+            }
+        )
+    )
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_workers_may_be_killed_while_the_job_changes(
+    start: Callable[..., Job], tmp_path: Path, seed: int
+) -> None:
+    """Every change is done, or failed, or undone; the job goes on as it then says that it is."""
+    chance = random.Random(seed)
+    summed = Summed(tmp_path)
+    job = start(summed.topology, checkpoint=tmp_path / "state", checkpoint_s=0.05, restarts=100)
+    ends: list[str] = []
+    for _ in range(6):
+        until(lambda: job.status == "running" and len(job.workers) == 2, "all workers run")
+        victim = chance.choice(job.workers)["pid"]
+        killer = threading.Timer(chance.uniform(0.0, 0.06), kill, [victim])
+        killer.start()
+        for _ in range(3):
+            change = some_change(job, chance)
+            with suppress(ChangeError):
+                assert change.await_done(PATIENCE_S)
+            assert change.status in ENDED
+            assert bool(change.error) == (change.status != "done")
+            ends.append(change.status)
+        killer.join()
+        until(lambda gone=victim: gone not in {one["pid"] for one in job.workers}, "another")  # type: ignore[misc]
+    until(lambda: job.status == "running", "all workers run")
+    flows(job)
+    assert job.rescale(sum=2, count=2).await_done(PATIENCE_S)
+    assert len(where(job, "sum")) == 2
+    assert "done" in ends
+    assert job.last_progress.restarts >= 6
+    summed.check(job)
+
+
+def test_what_cannot_be_is_refused_and_the_job_goes_on(
+    start: Callable[..., Job], tmp_path: Path
+) -> None:
+    summed = Summed(tmp_path)
+    job = start(summed.topology)
+    placement = job.placement
+    with pytest.raises(ValueError, match=r"there is no operator 'nothing'; there are \[.*'sum'"):
+        job.rescale(nothing=2)
+    for count in (0, -1, 1.5, "2", True):
+        with pytest.raises(ValueError, match=rf"parallelism of 'sum' is {count!r}; it must be"):
+            job.rescale(sum=count)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="there is no worker 7; there are 2"):
+        job.move({("sum", 0): 7})
+    with pytest.raises(ValueError, match=r"there is no instance sum\[9\]"):
+        job.move({("sum", 9): 0})
+    with pytest.raises(ValueError, match="table of keys for 'sum' is for 3 instances; there are 2"):
+        job.apply(Tables({"sum": Table(3, {1: 2})}))
+    with pytest.raises(ValueError, match="'step', which is no operator that is reached by key"):
+        job.apply(Tables({"step": Table(2, {1: 1})}))
+    plan = plan_like(job, placement)
+    chains = tuple((name,) for chain in plan.chains for name in chain)
+    apart = sum(job.deployment.graph.operator(one).parallelism for (one,) in chains)
+    with pytest.raises(ValueError, match="the plan fuses other operators"):
+        job.apply(replace(plan, chains=chains, place_of=(0,) * apart))
+    with pytest.raises(ValueError, match=r"the sink 'sums' cannot be moved.* with checkpoint="):
+        job.move({("sums", 0): 1 - where(job, "sums")[0]})
+    with pytest.raises(ValueError, match=r"the sink 'sums' cannot be moved.* with checkpoint="):
+        job.rescale(sums=3)
+    assert job.last_progress.changes == ()
+    assert job.placement == placement
+    flows(job)
+    stopped = job.workers[0]["pid"]
+    os.kill(stopped, signal.SIGSTOP)  # it prepares nothing
+    try:
+        first = job.rescale(sum=3)
+        with pytest.raises(RuntimeError, match="change 1 is in progress; wait for that"):
+            job.rescale(count=3)
+        assert not first.await_done(0.01)
+    finally:
+        os.kill(stopped, signal.SIGCONT)
+    assert first.await_done(PATIENCE_S)
+    assert job.rescale(count=3).await_done(PATIENCE_S)
+    summed.check(job)
+    with pytest.raises(RuntimeError, match="the job"):
+        job.rescale(sum=2)
+
+
+class Opening(tr.Operator):
+    """Cannot be opened where a file says so."""
+
+    def __init__(self, trouble: Path) -> None:
+        self.trouble = trouble
+
+    def open(self) -> None:
+        if self.trouble.exists():
+            raise OSError("no such device")
+
+    def process(self, n: int) -> None:
+        self.state = (self.state or 0) + n
+
+    def finish_key(self) -> None:
+        self.emit((self.key, self.state))
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["plain", "checkpoints"])
+def test_an_instance_that_cannot_be_opened_fails_the_change_and_not_the_job(
+    start: Callable[..., Job], tmp_path: Path, kept: bool
+) -> None:
+    gate, trouble = tmp_path / "go on", tmp_path / "trouble"
+
+    topology = tr.Topology()
+    source = topology.source(range(10_000), name="numbers")
+
+    def slowly(n: int) -> bool:
+        if not gate.exists():
+            time.sleep(0.001)
+        return True
+
+    steps = source.shuffle().filter(slowly, name="step").key_by(lambda n: n % KEYS)
+    sums = steps.process(Opening(trouble), parallelism=2, name="sum")
+    sums.shuffle().sink(tr.sinks.ndjson(tmp_path / "out", every_s=None), parallelism=1)
+    job = start(topology, **({"checkpoint": tmp_path / "state"} if kept else {}))
+    flows(job)
+    trouble.touch()
+    for change in (job.rescale(sum=3), None):
+        change = change or job.move({("sum", 0): 1 - where(job, "sum")[0]})
+        with pytest.raises(ChangeError, match=r"has failed: worker \d cannot.*no such device"):
+            change.await_done(PATIENCE_S)
+        assert change.status == "failed"
+        flows(job)
+    trouble.unlink()
+    assert job.rescale(sum=3).await_done(PATIENCE_S)
+    gate.touch()
+    assert job.await_termination(PATIENCE_S)
+    exact = Counter[int]()
+    for n in range(10_000):
+        exact[n % KEYS] += n
+    assert dict(lines(tmp_path / "out")) == exact
+    assert job.last_progress.restarts == 0
+
+
+def test_what_a_socket_says_is_heard_where_it_was(
+    start: Callable[..., Job], tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        topology = tr.Topology()
+        heard = topology.source(
+            tr.sources.socket("127.0.0.1", server.getsockname()[1], reconnect=False), name="heard"
+        )
+        heard.shuffle().filter(bool, name="step").sink(
+            tr.sinks.ndjson(tmp_path / "out"), parallelism=1
+        )
+        job = start(topology)
+        connection, _ = server.accept()
+        with connection:
+            with pytest.raises(ValueError, match="the source 'heard' cannot be moved"):
+                job.move({("heard", 0): 1 - where(job, "heard")[0]})
+            with pytest.raises(ValueError, match="the source 'heard' cannot be moved"):
+                job.rescale(heard=2)
+            connection.sendall(b"one\ntwo\n")
+        assert job.await_termination(PATIENCE_S)
+    assert sorted(lines(tmp_path / "out")) == ["one", "two"]

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 import tailrace as tr
+from tailrace.control.joining import ScaleError
 from tailrace.plan.model.machine import Place
 from tailrace.plan.plan import Plan, plan_for
 from tailrace.routing.tables import Table, Tables
@@ -224,6 +225,23 @@ def test_workers_may_be_killed_while_the_job_changes(
     assert len(where(job, "sum")) == 2
     assert "done" in ends
     assert job.last_progress.restarts >= 6
+    summed.check(job)
+
+
+def test_a_worker_may_be_killed_while_instances_spread_over_more_or_fewer(
+    start: Callable[..., Job], tmp_path: Path
+) -> None:
+    chance = random.Random(3)
+    summed = Summed(tmp_path)
+    job = start(summed.topology, checkpoint=tmp_path / "state", checkpoint_s=0.05, restarts=100)
+    for workers in (3, 2, 3, 2):
+        killer = threading.Timer(chance.uniform(0.0, 0.4), kill, [job.workers[0]["pid"]])
+        killer.start()
+        with suppress(ScaleError):  # gone back to when something ran there
+            job.scale_workers(workers)
+        killer.join()
+        until(lambda: job.status == "running", "all workers run")
+        flows(job)
     summed.check(job)
 
 

@@ -182,6 +182,8 @@ class Changing:
         """The workers will go back to an epoch: a change in progress ends here."""
         if self.current is not None:
             told = "a worker was lost meanwhile, and the job goes back to its last epoch"
+            if self._before is not None:  # who asks again now must not find it done
+                self.layout = self._before
             self._end(UNDONE if self.current.status == MOVING else FAILED, now_s, told, None)
 
     def begin(self) -> Layout:

@@ -367,3 +367,24 @@ def test_what_a_socket_says_is_heard_where_it_was(
             connection.sendall(b"one\ntwo\n")
         assert job.await_termination(PATIENCE_S)
     assert sorted(lines(tmp_path / "out")) == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"adapt": "soon"}, "adapt is 'soon'; it must be like \"30 s\""),
+        ({"adapt": "3 weeks"}, "adapt is '3 weeks'"),
+        ({"adapt": 0}, "adapt is 0"),
+        ({"adapt": -1.0}, "adapt is -1"),
+        ({"elastic": (0, 2)}, r"elastic is \(0, 2\); it must be"),
+        ({"elastic": (3, 2)}, r"elastic is \(3, 2\); it must be"),
+        ({"elastic": (1.5, 2)}, r"elastic is \(1.5, 2\); it must be"),
+        ({"elastic": (1,)}, r"elastic is \(1,\); it must be"),
+        ({"elastic": 2}, "elastic is 2; it must be"),
+    ],
+)
+def test_what_a_job_cannot_follow_is_refused_before_it_starts(
+    spark: Any, tmp_path: Path, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        Summed(tmp_path).topology.start(spark, **options)

@@ -188,6 +188,8 @@ class Changing:
     def set_back(self, now_s: float) -> None:
         """The workers will go back to an epoch: a change in progress ends here."""
         if self.current is not None:
+            if self._before is not None:  # who asks again now must not find it done
+                self.layout = self._before
             self._end(UNDONE if self.current.status == MOVING else FAILED, now_s, LOST, None)
 
     def begin(self) -> Layout:

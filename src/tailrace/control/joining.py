@@ -378,6 +378,10 @@ class Joining:
         reason = self._ends
         if not reason and roster.now_s >= departure.until_s:
             reason = f"the job was {roster.phase}, or an epoch in progress, for too long"
+        changing = roster.changing
+        uses = changing.layout.seated(roster.seats).places if changing and roster.seats else 0
+        if uses > departure.workers:
+            reason = reason or "the job has gone back to when something ran in them; ask again"
         if reason:
             self.departure = None
             self._end(departure.number, reason)

@@ -54,6 +54,16 @@ def seconds_in(adapt: float | str) -> float:
     return seconds
 
 
+def check_elastic(elastic: object) -> None:
+    """Raise ValueError if that is not the least and the most workers of a job."""
+    whole = isinstance(elastic, tuple | list) and [*map(type, elastic)] == [int, int]
+    if not whole:
+        raise ValueError(
+            f"elastic is {elastic!r}; it must be the least and the most workers, such as (2, 8)"
+        )
+    ElasticPolicy(*elastic)  # type: ignore[misc]
+
+
 @dataclass(frozen=True)
 class Adaptive:
     """What a job follows, and how."""

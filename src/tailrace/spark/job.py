@@ -15,7 +15,6 @@ from typing import Any
 
 from pyspark import cloudpickle
 
-from tailrace.adapt.elastic import ElasticPolicy
 from tailrace.checkpoint.folder import folder_at
 from tailrace.checkpoint.restoring import check_fits
 from tailrace.control.budget import STANDARD, Budget
@@ -54,7 +53,7 @@ from tailrace.runtime.replayable import why_not
 from tailrace.runtime.sink import Guarantee, with_job
 from tailrace.runtime.tabled import homes_of, routes_by, with_tables
 from tailrace.runtime.times import check_seconds
-from tailrace.spark.adapting import Adapting, Adaptive, seconds_in
+from tailrace.spark.adapting import Adapting, Adaptive, check_elastic, seconds_in
 from tailrace.spark.changes import Change, ChangeError
 from tailrace.spark.checkpoints import Checkpoints, check_notes, new_folder, savepoint_at
 from tailrace.spark.cluster import Cluster, check_barrier, cluster_of
@@ -609,7 +608,7 @@ def start(
         None if adapt is None else seconds_in(adapt), scheduler or "auto", elastic, locality
     )
     if elastic is not None:
-        ElasticPolicy(*elastic)  # refuses what cannot be
+        check_elastic(elastic)
     policy_of(waiting)
     parted(tail)
     if node not in NODES:

@@ -145,7 +145,8 @@ class Moving:
             before, after = self.moves.before.graph, self.moves.after.graph
             changes = before.operator(operator).parallelism != after.operator(operator).parallelism
             instance.source.settled = not changes
-        if instance.source is not None and instance.id in self.moves.givers:
+        stays = self.moves.leaving.get(instance.id) != self._core.rank
+        if instance.source is not None and stays and instance.id in self.moves.givers:
             if instance.ending:
                 raise ValueError(
                     f"the source {instance.id} has read all that it had, and has ended; sources can"

@@ -23,6 +23,7 @@ from tailrace.spark.changes import Change, ChangeError
 
 if TYPE_CHECKING:
     from tailrace.adapt.locality import LocalityPolicy
+    from tailrace.plan.model.machine import Machine
     from tailrace.spark.job import Job
 
 _LOG = logging.getLogger(__name__)
@@ -65,6 +66,8 @@ class Adaptive:
     """The least and the most workers, if their number follows the load."""
     locality: bool = False
     """Whether keys that travel together are brought together."""
+    machine: Machine | None = None
+    """What the scheduler goes by; None: what the job was planned with at its start."""
 
     def __bool__(self) -> bool:
         return self.adapt_s is not None or self.elastic is not None or self.locality
@@ -165,7 +168,7 @@ class Adapting:
 
     def _reschedule(self, policy: AdaptPolicy, now_s: float, use: Use, summary: Summary) -> bool:
         job = self._job
-        proposal = job.replan(self._wanted.scheduler)
+        proposal = job.replan(self._wanted.scheduler, machine=self._wanted.machine)
         held = {name: Held.of(keys) for name, keys in summary.keys.items() if keys}
         graph = job._wiring.graph
         effort = effort_of(graph, proposal.present, proposal.plan, held)

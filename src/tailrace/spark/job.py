@@ -9,6 +9,7 @@ import uuid
 import weakref
 from collections import deque
 from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -24,7 +25,7 @@ from tailrace.control.progress.summary import Summary, summarise
 from tailrace.control.progress.traffic import TrafficTable, traffic_of
 from tailrace.control.protocol import Settings
 from tailrace.control.roster import FAILED
-from tailrace.control.seating import home
+from tailrace.control.seating import GONE, home
 from tailrace.control.waiting import policy_of
 from tailrace.graph.expand import Chain
 from tailrace.graph.model import Graph, Rule
@@ -38,7 +39,7 @@ from tailrace.plan.schedulers.for_rate import check_rate
 from tailrace.plan.schedulers.spread import spread_out
 from tailrace.plan.show.placement import who_runs_where
 from tailrace.planner.planning import BLIND, Planned, machine_of, plan_of, planned
-from tailrace.planner.replanning import Replan, present_plan, replanned
+from tailrace.planner.replanning import Replan, across, present_plan, replanned
 from tailrace.routing.homes import Home
 from tailrace.routing.pairs import PairCounts, merged
 from tailrace.routing.slots import Routes
@@ -270,14 +271,22 @@ class Job:
         """A plan by what the job has done so far, and how much faster it should be. Moves nothing.
 
         It is for the workers that there are. `machine` is where they run: by default what the job
-        was started with, or this one.
+        was started with, or this one, and others like it if they are on several.
         """
         roster = self._coordinator.roster
         if machine is None and self._made is not None:
             machine = self._made.machine
         hardware = machine_of(machine)
         graph = self._wiring.graph
-        homes = [home(hello, roster.node) for _, hello in sorted(roster.hellos.items())]
+        if GONE in roster.seats:
+            raise ValueError(
+                f"places {[place for place, rank in enumerate(roster.seats) if rank == GONE]} of"
+                " the plan have no worker since some have left; a new plan cannot be made for that"
+            )
+        # By places, as plans are: with a plan for several nodes ranks are in another order.
+        seats = roster.seats or range(roster.workers)
+        homes = [home(roster.hellos[rank], roster.node) for rank in seats]
+        hardware = across(hardware, homes)
         return replanned(
             graph,
             self._present_plan(homes, hardware),
@@ -287,13 +296,16 @@ class Job:
             scheduler,
             base=self._made.profile if self._made else None,
             keep=keep,
+            tied=self._tied(),
         )
 
     def _present_plan(self, homes: Sequence[Hashable], hardware: Machine) -> Plan:
         changing = self._coordinator.roster.changing
         if self.plan is not None and changing is not None and not changing.done:
             return self.plan
-        return present_plan(self._wiring.graph, self.placement, homes, hardware)
+        deployment = self._layout.of(self._graph)
+        place_of = [deployment.workers[instance] for instance in deployment.wiring.ids]
+        return present_plan(deployment.wiring.graph, place_of, homes, hardware)
 
     def explain(self) -> str:
         """What runs where, as text; with the ways between workers once they have met."""
@@ -436,6 +448,11 @@ class Job:
             for name in chain.operators
         )
 
+    def _tied(self) -> list[str]:
+        """Operators whose instances cannot move."""
+        checkpoints = self._checkpoints is not None
+        return [one.name for one in self._graph.operators if is_tied(one, checkpoints=checkpoints)]
+
     def _change(self, after: Deployment, moves: str) -> Change:
         check_moves(self._layout.of(self._graph), after, checkpoints=self._checkpoints is not None)
         return Change(self._coordinator, self._coordinator.change(after.layout), moves)
@@ -478,12 +495,7 @@ class Job:
         until_s = time.monotonic() + timeout_s
         while True:
             before = self._layout.of(self._graph)
-            tied = [
-                one.name
-                for one in before.graph.operators
-                if is_tied(one, checkpoints=self._checkpoints is not None)
-            ]
-            after = spread_over(before, workers, tied)
+            after = spread_over(before, workers, self._tied())
             if after.workers == before.workers:
                 return
             try:
@@ -582,6 +594,9 @@ def start(
     adaptive = Adaptive(
         None if adapt is None else seconds_in(adapt), scheduler or "auto", elastic, locality
     )
+    if adapt is not None and (placement is not None or plan is not None):
+        scheduler_named(adaptive.scheduler)
+        scheduler = None  # it says where to go from there
     if elastic is not None:
         ElasticPolicy(*elastic)  # refuses what cannot be
     policy_of(waiting)
@@ -609,9 +624,12 @@ def start(
     secured = wire_of(cluster, tls, ports)
     fed = [name for name, _ in dataframes(graph)]
     made: Planned | None = None
+    hardware = None
     if scheduler is not None:
         made = _planned(cluster, graph, scheduler, workers, fed, profile, machine, keep, node, rate)
         plan, workers = made.plan, None  # with a rate there may be fewer
+    elif adapt is not None:  # measured now, if it must be, and not beside the job
+        hardware = machine_of(machine)
     if plan is not None:
         plan = plan_of(plan, graph, workers)
         graph = apply(plan, graph)
@@ -691,7 +709,7 @@ def start(
     for feed in job._feeds:
         feed.start()
     if adaptive:
-        job._adapting = Adapting(job, adaptive)
+        job._adapting = Adapting(job, replace(adaptive, machine=hardware))
     return job
 
 

@@ -62,8 +62,8 @@ class Adaptive:
     adapt_s: float | None = None
     """How often a scheduler is asked for a better plan; None: never."""
     scheduler: str = "auto"
-    elastic: tuple[int, int] | None = None
-    """The least and the most workers, if their number follows the load."""
+    elastic: ElasticPolicy | None = None
+    """If the number of workers follows the load."""
     locality: bool = False
     """Whether keys that travel together are brought together."""
     machine: Machine | None = None
@@ -88,7 +88,7 @@ class Adapting:
         changes = ChangeLog()
         self.changes = changes
         """What changes were expected to cost and bring, and did."""
-        self._elastic = ElasticPolicy(*wanted.elastic) if wanted.elastic is not None else None
+        self._elastic = wanted.elastic
         self._schedule: AdaptPolicy | None = None
         if wanted.adapt_s is not None:
             horizon_s = max(600.0, 20 * wanted.adapt_s)

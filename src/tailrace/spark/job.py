@@ -581,7 +581,7 @@ def start(
     tables: Tables | Path | str | None = None,
     count_pairs: bool = False,
     adapt: float | str | None = None,
-    elastic: tuple[int, int] | None = None,
+    elastic: tuple[int, int] | ElasticPolicy | None = None,
     locality: bool = False,
     tail: str = "off",
 ) -> Job:
@@ -591,14 +591,14 @@ def start(
         check_guarantee(graph, guarantee)
     check_seconds("checkpoint_s", checkpoint_s)
     budget = Budget(restarts)
+    if elastic is not None and not isinstance(elastic, ElasticPolicy):
+        elastic = ElasticPolicy(*elastic)
     adaptive = Adaptive(
         None if adapt is None else seconds_in(adapt), scheduler or "auto", elastic, locality
     )
     if adapt is not None and (placement is not None or plan is not None):
         scheduler_named(adaptive.scheduler)
         scheduler = None  # it says where to go from there
-    if elastic is not None:
-        ElasticPolicy(*elastic)  # refuses what cannot be
     policy_of(waiting)
     parted(tail)
     if node not in NODES:

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 import tailrace as tr
+from tailrace.adapt.elastic import ElasticPolicy, Size, Use
 from tailrace.apps import word_count
 from tailrace.graph.wiring import wire
 from tailrace.plan.model.machine import Cost, Crossing, cluster
+from tailrace.spark.job import Job
 
 PATIENCE_S = 60.0
 MACHINE = cluster(1, cores=4, other_node=Crossing(Cost(50_000.0), Cost(50_000.0)))
@@ -27,6 +29,23 @@ def counted(folder: Path, count: int | None = None) -> tuple[tr.Topology, tuple[
     chains = wire(topology.graph).chains
     worst = [at % 2 for at, chain in enumerate(chains) for _ in range(chain.parallelism)]
     return topology, tuple(worst)
+
+
+def results(folder: Path) -> Counter[str]:
+    paths = folder.glob("part-*")
+    return Counter(line for path in paths for line in path.read_text().splitlines())
+
+
+def exact(count: int) -> Counter[str]:
+    expected = word_count.expected(map(word_count.sentences(), range(count)))
+    return Counter(f'["{word}",{n}]' for word, n in expected)
+
+
+def await_workers(job: Job, count: int) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while len(job.workers) != count:
+        assert job.is_active and time.monotonic() < deadline, job.last_progress.thought
+        time.sleep(0.01)
 
 
 def test_a_job_in_the_worst_placement_is_moved_and_loses_nothing(
@@ -49,11 +68,25 @@ def test_a_job_in_the_worst_placement_is_moved_and_loses_nothing(
     assert placement != worst
     assert job.replan("consolidate", machine=MACHINE).gain == pytest.approx(0.0, abs=0.2)
     assert job.await_termination(PATIENCE_S)
-    paths = (tmp_path / "out").glob("part-*")
-    lines = [line for path in paths for line in path.read_text().splitlines()]
-    make = word_count.sentences()
-    exact = word_count.expected(map(make, range(20_000)))
-    assert Counter(lines) == Counter(f'["{word}",{n}]' for word, n in exact)
+    assert results(tmp_path / "out") == exact(20_000)
+
+
+def test_workers_follow_a_policy_of_ones_own_and_nothing_is_lost(
+    spark: Any, tmp_path: Path
+) -> None:
+    needed = [2]
+
+    def size(use: Use, rate: float) -> Size:
+        return Size(needed[0], {"split": needed[0]})
+
+    topology, _ = counted(tmp_path / "out", count=20_000)
+    policy = ElasticPolicy(1, 2, sizing=size, up_s=0.1, down_s=0.2)
+    job = topology.start(spark, workers=1, elastic=policy)
+    await_workers(job, 2)
+    needed[0] = 1
+    await_workers(job, 1)
+    assert job.await_termination(PATIENCE_S)
+    assert results(tmp_path / "out") == exact(20_000)
 
 
 def test_without_adapt_a_scheduler_and_a_placement_contradict_each_other(

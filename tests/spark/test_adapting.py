@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tailrace as tr
-from tailrace.adapt.elastic import ElasticPolicy, Size, Use
+from tailrace.adapt.elastic import ElasticPolicy, Size, Use, by_use
 from tailrace.apps import word_count
+from tailrace.control.progress.summary import (
+    OperatorProgress,
+    Summary,
+    WorkerProgress,
+    summarise,
+)
+from tailrace.control.roster import Roster
 from tailrace.graph.wiring import wire
 from tailrace.plan.model.machine import Cost, Crossing, cluster
+from tailrace.spark.adapting import use_of
 from tailrace.spark.job import Job
 
 PATIENCE_S = 60.0
@@ -87,6 +96,31 @@ def test_workers_follow_a_policy_of_ones_own_and_nothing_is_lost(
     await_workers(job, 1)
     assert job.await_termination(PATIENCE_S)
     assert results(tmp_path / "out") == exact(20_000)
+
+
+def test_an_operator_that_waits_is_busy_though_it_uses_no_cpu_time() -> None:
+    topology = tr.Topology("calls")
+    topology.source([1], name="numbers").map(abs, name="call").sink(print, name="out")
+    nothing = summarise(Roster(1), wire(topology.graph))
+
+    def told(at_s: int, records: int) -> Summary:
+        us = {"numbers": 300.0, "call": 900.0, "out": 0.0}
+        return replace(
+            nothing,
+            at_ns=at_s * 10**9,
+            emitted={"numbers": records},
+            operators={
+                name: OperatorProgress(records, 0, 0, 0, one, one, one) for name, one in us.items()
+            },
+            workers={0: WorkerProgress(records * 1e-4, 0.0, 0.0)},
+        )
+
+    use = use_of(told(1, 1_000), told(2, 2_000))
+    assert use is not None
+    assert use.rate == 1_000
+    assert use.cpu == pytest.approx(0.1)
+    assert use.cores == pytest.approx({"numbers": 0.025, "call": 0.9, "out": 0.0})
+    assert by_use(0.8)(use, use.rate).workers == 2
 
 
 def test_without_adapt_a_scheduler_and_a_placement_contradict_each_other(

@@ -172,7 +172,7 @@ class Adapting:
         held = {name: Held.of(keys) for name, keys in summary.keys.items() if keys}
         graph = job._wiring.graph
         effort = effort_of(graph, proposal.present, proposal.plan, held)
-        load = Load(use.rate, sum(use.cores.values()))
+        load = Load(use.rate, use.cpu)
         decision = policy.decide(now_s, proposal, effort, load)
         self._note(f"schedule: {decision.reason}")
         if decision.plan is None:
@@ -225,8 +225,11 @@ def use_of(before: Summary, after: Summary) -> Use | None:
         if name in before.operators
     }
     whole = sum(own.values())
-    cores = {name: cpu_s / seconds * part / whole for name, part in own.items()} if whole else {}
-    return Use(emitted / seconds, cores, bool(after.throttled))
+    cpu = cpu_s / seconds
+    cores = {name: cpu * part / whole for name, part in own.items()} if whole else {}
+    for name in cores.keys() - after.emitted.keys():  # a source may also be made to wait
+        cores[name] = max(cores[name], own[name] / seconds)
+    return Use(emitted / seconds, cores, bool(after.throttled), cpu)
 
 
 def resize(job: Job, size: Size) -> None:

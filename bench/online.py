@@ -35,7 +35,7 @@ PAPER = {
     "figure 9 d": "consolidation off-line: latency -38.90 % (2N2W) beside JStorm",
 }
 SOL, WORDS = "sol", "word count"
-WORK_US = 100.0
+WORK_US = 200.0
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Plan:
     steps_s: tuple[float, float, float]
     """At the low rate, at twice of it, and at the low one again."""
     budget_s: float
-    low_per_s: float = 3_500.0
+    low_per_s: float = 1_950.0
 
 
 QUICK = Plan(1, 5.0, 1.0, 4.0, 2.0, 8.0, (5.0, 10.0, 14.0), 78.0)

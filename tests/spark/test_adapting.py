@@ -98,7 +98,7 @@ def test_workers_follow_a_policy_of_ones_own_and_nothing_is_lost(
     assert results(tmp_path / "out") == exact(20_000)
 
 
-def test_an_operator_that_waits_is_busy_though_it_uses_no_cpu_time() -> None:
+def test_an_operator_that_waits_is_busy_and_a_worker_that_spins_is_not() -> None:
     topology = tr.Topology("calls")
     topology.source([1], name="numbers").map(abs, name="call").sink(print, name="out")
     nothing = summarise(Roster(1), wire(topology.graph))
@@ -112,13 +112,13 @@ def test_an_operator_that_waits_is_busy_though_it_uses_no_cpu_time() -> None:
             operators={
                 name: OperatorProgress(records, 0, 0, 0, one, one, one) for name, one in us.items()
             },
-            workers={0: WorkerProgress(records * 1e-4, 0.0, 0.0)},
+            workers={0: WorkerProgress(records * 3e-4, 0.0, 0.0, spun_s=records * 2e-4)},
         )
 
     use = use_of(told(1, 1_000), told(2, 2_000))
     assert use is not None
     assert use.rate == 1_000
-    assert use.cpu == pytest.approx(0.1)
+    assert use.cpu == pytest.approx(0.3)
     assert use.cores == pytest.approx({"numbers": 0.025, "call": 0.9, "out": 0.0})
     assert by_use(0.8)(use, use.rate).workers == 2
 

@@ -226,7 +226,13 @@ def use_of(before: Summary, after: Summary) -> Use | None:
     }
     whole = sum(own.values())
     cpu = cpu_s / seconds
-    cores = {name: cpu * part / whole for name, part in own.items()} if whole else {}
+    spun_s = sum(
+        one.spun_s - before.workers[rank].spun_s
+        for rank, one in after.workers.items()
+        if rank in before.workers
+    )
+    worked = max(cpu_s - max(spun_s, 0.0), 0.0) / seconds  # who spins has time to spare
+    cores = {name: worked * part / whole for name, part in own.items()} if whole else {}
     for name in cores.keys() - after.emitted.keys():  # a source may also be made to wait
         cores[name] = max(cores[name], own[name] / seconds)
     return Use(emitted / seconds, cores, bool(after.throttled), cpu)

@@ -49,6 +49,7 @@ ABOVE: dict[str, set[str]] = {
         "planner",
     },
     FACE: {
+        "adapt",
         "graph",
         "plan",
         "routing",

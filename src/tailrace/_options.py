@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypedDict
 
 if TYPE_CHECKING:
+    from tailrace.adapt.elastic import ElasticPolicy
     from tailrace.graph.model import Record
     from tailrace.plan.model.machine import Machine
     from tailrace.plan.model.profile import Profile
@@ -49,7 +50,7 @@ class StartOptions(TypedDict, total=False):
     tables: Tables | Path | str | None
     count_pairs: bool
     adapt: float | str | None
-    elastic: tuple[int, int] | None
+    elastic: tuple[int, int] | ElasticPolicy | None
     locality: bool
     tail: str
 

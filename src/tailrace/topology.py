@@ -117,9 +117,11 @@ class Topology:
             Without, and for keys that they do not have, hashes decide
         count_pairs : whether to count which keys lead to which, for `job.key_tables()`
         adapt : how often to look for a better plan by what the job has shown, in seconds or like
-            "30 s", with `scheduler` or "auto"; one is applied if it pays for what moves
+            "30 s", with `scheduler` or "auto"; one is applied if it pays for what moves. With
+            `placement` or `plan` it starts there, and `scheduler` says only what to look for
         elastic : the least and the most workers, as in (2, 8): workers and instances follow the
-            load
+            load. Or a `tailrace.adapt.elastic.ElasticPolicy`, which also has the times that it
+            waits before it has more, or fewer
         locality : whether to count which keys lead to which, and bring together those that travel
             together, if that pays for what moves
         tail : how records of shuffled streams are dealt that have no `tail` of their own: "off"

@@ -17,7 +17,7 @@ from tailrace.graph.wiring import wire
 from tailrace.plan.model.machine import Cost, Crossing, cluster
 from tailrace.plan.model.profile import OperatorProfile, Profile, Work
 from tailrace.planner.planning import places_for
-from tailrace.planner.replanning import present_plan, replanned, sized
+from tailrace.planner.replanning import across, present_plan, replanned, sized
 from tailrace.planner.running import observed_profile
 from tailrace.runtime.counting import LaneCounts, SentBy, columns
 from tailrace.runtime.deployment import deploy
@@ -96,6 +96,16 @@ def test_where_nothing_better_is_found_auto_stays() -> None:
     assert stayed.gain >= 0
 
 
+def test_a_plan_that_is_the_present_one_on_other_equal_places_moves_nothing() -> None:
+    summary, table = told(10_000)
+    for place_of in ((0, 2, 1), (3, 1, 2)):
+        present = present_plan(graph(), place_of, "aabb", MACHINE)
+        found = replanned(graph(), present, MACHINE, summary, table, "consolidate").plan
+        mirrored = present_plan(graph(), [3 - place for place in found.place_of], "aabb", MACHINE)
+        again = replanned(graph(), mirrored, MACHINE, summary, table, "consolidate")
+        assert again.plan.place_of == mirrored.place_of
+
+
 def test_sizes_are_those_on_the_way() -> None:
     summary, table = told(10_000)
     profile = sized(observed_profile(summary, graph()), graph(), table)
@@ -125,6 +135,18 @@ def test_a_job_that_has_done_nothing_tells_nothing() -> None:
 def test_workers_on_more_nodes_than_the_machine_has_are_refused() -> None:
     with pytest.raises(ValueError, match="the workers are on 3 nodes; machine"):
         present_plan(graph(), (0, 0, 0), "abc", MACHINE)
+
+
+def test_workers_on_several_hosts_are_on_as_many_nodes_like_the_one_that_is_known() -> None:
+    one = cluster(1, cores=2, same_socket=WAY, other_node=WAY)
+    three = across(one, "abca")
+    assert [node.sockets for node in three.nodes] == [one.nodes[0].sockets] * 3
+    assert len({node.name for node in three.nodes}) == 3
+    assert three.other_node == WAY
+    present = present_plan(graph(), (0, 1, 2), "abca", three)
+    assert [place.node for place in present.places] == [0, 1, 2, 0]
+    assert across(one, "aa") is one
+    assert across(MACHINE, "abc") is MACHINE
 
 
 def test_workers_are_shared_out_over_the_nodes() -> None:

@@ -68,3 +68,12 @@ def test_counts_travel() -> None:
     histogram = Histogram()
     histogram.record(1000, 7)
     assert Histogram(dict(histogram.counts)).total == 7
+
+
+@given(DURATIONS_NS)
+def test_the_mean_is_that_of_the_values(values: list[int]) -> None:
+    histogram = Histogram()
+    assert isnan(histogram.mean_ns)
+    for value in values:
+        histogram.record(value)
+    assert histogram.mean_ns == pytest.approx(sum(values) / len(values), rel=0.016)

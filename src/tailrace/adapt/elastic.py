@@ -32,9 +32,12 @@ class Use(NamedTuple):
     rate: float
     """Records per second that the sources emitted."""
     cores: Mapping[str, float]
-    """That the instances of each operator used, all together."""
+    """That the instances of each operator kept busy, all together: by CPU time of their workers,
+    or by the clock where that is more. Who waits for others, or for a core, can do nothing else."""
     throttled: bool = False
     """Whether sources were held up: more would have come than was taken."""
+    cpu: float = 0.0
+    """Cores that its workers used, by their CPU time alone."""
 
 
 class Size(NamedTuple):

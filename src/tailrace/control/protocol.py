@@ -325,6 +325,8 @@ class Progress:
     at_ns: int
     ended: bool = False
     cpu_s: float = 0.0
+    spun_s: float = 0.0
+    """Of that, about, what it has waited by spinning."""
     running_s: float = 0.0
     """Since the sources started."""
     held_s: float = 0.0

@@ -13,6 +13,7 @@ from tailrace.control.clocks import Follower
 from tailrace.control.progress.report import progress_of
 from tailrace.control.protocol import KIND, Failed, Message, Progress, Suspects, pack
 from tailrace.control.sockets import Sockets
+from tailrace.control.waiting import Waiting
 from tailrace.runtime.core import Core
 from tailrace.runtime.step import OperatorFailed
 from tailrace.transport.tcp import Refusals
@@ -32,9 +33,11 @@ class Reporting:
         every_s: float,
         clock: Follower,
         refusals: Refusals,
+        waiting: Waiting,
     ) -> None:
         self._control = control
         self._refusals = refusals
+        self._waiting = waiting
         self._sockets = sockets
         self._every_ns = int(every_s * 1e9)
         self._cpu_before_s = time.process_time()  # Spark may have used this process before
@@ -116,6 +119,7 @@ class Reporting:
         progress.clock_uncertainty_ns = self._clock.uncertainty_ns
         progress.refusals = self._refusals.counts()
         progress.attempt = self._attempt
+        progress.spun_s = self._waiting.spun_ns / 1e9
         return progress
 
     def _report_aside(self, thread: int) -> None:

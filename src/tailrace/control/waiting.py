@@ -170,6 +170,8 @@ class Waiting:
         self._few_cores = (usable_cores() if cores is None else cores) < _MANY_CORES
         self._reader = reader
         self._sockets = sockets
+        self.spun_ns = 0
+        """In all, by the clock."""
 
     def nap(
         self, now_ns: int, worked_ns: int, due_ns: int | None, sources: Iterable[int] = ()
@@ -201,7 +203,9 @@ class Waiting:
         rest = self.policy.decide(now_ns, due_ns, self._few_cores or reader.crowded())
         if rest.spin_ns:
             found = reader.spin(rest.spin_ns / 1e9)
-            self.policy.spun(time.monotonic_ns() - now_ns)
+            spun_ns = time.monotonic_ns() - now_ns
+            self.spun_ns += spun_ns
+            self.policy.spun(spun_ns)
             if found:
                 return
         if not rest.sleep_ns:

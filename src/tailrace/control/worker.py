@@ -165,7 +165,7 @@ class Worker:
         self._waiting = Waiting(policy, self._reader, self._sockets)
         self._meeting = Meeting(settings, rank, self._doorbell, self._sockets, refusals)
         self._reporting = Reporting(
-            self._control, self._sockets, settings.report_s, self._clock, refusals
+            self._control, self._sockets, settings.report_s, self._clock, refusals, self._waiting
         )
         self._welcome: Welcome | None = None
         self._peers: Peers | None = None  # all that take part, when all are there

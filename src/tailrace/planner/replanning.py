@@ -14,6 +14,7 @@ from tailrace.plan.model.prediction import predict
 from tailrace.plan.model.profile import Profile
 from tailrace.plan.plan import Plan, plan_for
 from tailrace.planner.planning import places_for, planned
+from tailrace.planner.relabelling import least_moved
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,12 @@ def replanned(
     *,
     base: Profile | None = None,
     keep: Collection[str] = (),
+    tied: Collection[str] = (),
 ) -> Replan:
-    """The scheduler's plan for a running graph on the places that it has."""
+    """The scheduler's plan for a running graph on the places that it has.
+
+    Of equal places each is the one from which least moves; operators that cannot are `tied`.
+    """
     from tailrace.planner.running import observed_profile
 
     if not sum(summary.emitted.values()):
@@ -73,7 +78,7 @@ def replanned(
     def rate(plan: Plan) -> float:
         return predict(graph, plan, profile, machine).source_rate
 
-    plan = made.plan
+    plan = least_moved(graph, present, made.plan, machine, tied)
     if scheduler == "auto" and rate(plan) <= rate(present):
         plan = present
     return Replan(plan, present, profile, rate(plan), rate(present))
@@ -96,6 +101,16 @@ def sized(profile: Profile, graph: Graph, table: TrafficTable) -> Profile:
         for name, known in profile.operators.items()
     }
     return replace(profile, operators=operators)
+
+
+def across(machine: Machine, homes: Sequence[Hashable]) -> Machine:
+    """The machine; if it is a single node and workers are on several, as many of its like."""
+    nodes = len(set(homes))
+    if len(machine.nodes) > 1 or nodes == 1:
+        return machine
+    (node,) = machine.nodes
+    alike = tuple(replace(node, name=f"{node.name} {number}") for number in range(nodes))
+    return replace(machine, name=f"{nodes} nodes like {machine.name}", nodes=alike)
 
 
 def present_plan(

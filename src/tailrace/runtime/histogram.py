@@ -37,6 +37,14 @@ class Histogram:
         """How many were recorded."""
         return self.counts.total()
 
+    @property
+    def mean_ns(self) -> float:
+        """The mean duration; nan when there are none."""
+        total = self.total
+        if not total:
+            return float("nan")
+        return sum(_middle_ns(bucket) * count for bucket, count in self.counts.items()) / total
+
     def percentile_ns(self, percent: float) -> float:
         """The duration that `percent` of the records did not exceed; nan when there are none."""
         total = self.total

@@ -23,6 +23,7 @@ from tailrace.spark.changes import Change, ChangeError
 
 if TYPE_CHECKING:
     from tailrace.adapt.locality import LocalityPolicy
+    from tailrace.plan.model.machine import Machine
     from tailrace.spark.job import Job
 
 _LOG = logging.getLogger(__name__)
@@ -54,14 +55,14 @@ def seconds_in(adapt: float | str) -> float:
     return seconds
 
 
-def check_elastic(elastic: object) -> None:
-    """Raise ValueError if that is not the least and the most workers of a job."""
+def elastic_of(elastic: tuple[int, int]) -> ElasticPolicy:
+    """The policy of the least and the most workers; ValueError if it is not these."""
     whole = isinstance(elastic, tuple | list) and [*map(type, elastic)] == [int, int]
     if not whole:
         raise ValueError(
             f"elastic is {elastic!r}; it must be the least and the most workers, such as (2, 8)"
         )
-    ElasticPolicy(*elastic)  # type: ignore[misc]
+    return ElasticPolicy(*elastic)
 
 
 @dataclass(frozen=True)
@@ -71,10 +72,12 @@ class Adaptive:
     adapt_s: float | None = None
     """How often a scheduler is asked for a better plan; None: never."""
     scheduler: str = "auto"
-    elastic: tuple[int, int] | None = None
-    """The least and the most workers, if their number follows the load."""
+    elastic: ElasticPolicy | None = None
+    """If the number of workers follows the load."""
     locality: bool = False
     """Whether keys that travel together are brought together."""
+    machine: Machine | None = None
+    """What the scheduler goes by; None: what the job was planned with at its start."""
 
     def __bool__(self) -> bool:
         return self.adapt_s is not None or self.elastic is not None or self.locality
@@ -95,7 +98,7 @@ class Adapting:
         changes = ChangeLog()
         self.changes = changes
         """What changes were expected to cost and bring, and did."""
-        self._elastic = ElasticPolicy(*wanted.elastic) if wanted.elastic is not None else None
+        self._elastic = wanted.elastic
         self._schedule: AdaptPolicy | None = None
         if wanted.adapt_s is not None:
             horizon_s = max(600.0, 20 * wanted.adapt_s)
@@ -175,11 +178,11 @@ class Adapting:
 
     def _reschedule(self, policy: AdaptPolicy, now_s: float, use: Use, summary: Summary) -> bool:
         job = self._job
-        proposal = job.replan(self._wanted.scheduler)
+        proposal = job.replan(self._wanted.scheduler, machine=self._wanted.machine)
         held = {name: Held.of(keys) for name, keys in summary.keys.items() if keys}
         graph = job._wiring.graph
         effort = effort_of(graph, proposal.present, proposal.plan, held)
-        load = Load(use.rate, sum(use.cores.values()))
+        load = Load(use.rate, use.cpu)
         decision = policy.decide(now_s, proposal, effort, load)
         self._note(f"schedule: {decision.reason}")
         if decision.plan is None:
@@ -232,8 +235,17 @@ def use_of(before: Summary, after: Summary) -> Use | None:
         if name in before.operators
     }
     whole = sum(own.values())
-    cores = {name: cpu_s / seconds * part / whole for name, part in own.items()} if whole else {}
-    return Use(emitted / seconds, cores, bool(after.throttled))
+    cpu = cpu_s / seconds
+    spun_s = sum(
+        one.spun_s - before.workers[rank].spun_s
+        for rank, one in after.workers.items()
+        if rank in before.workers
+    )
+    worked = max(cpu_s - max(spun_s, 0.0), 0.0) / seconds  # who spins has time to spare
+    cores = {name: worked * part / whole for name, part in own.items()} if whole else {}
+    for name in cores.keys() - after.emitted.keys():  # a source may also be made to wait
+        cores[name] = max(cores[name], own[name] / seconds)
+    return Use(emitted / seconds, cores, bool(after.throttled), cpu)
 
 
 def resize(job: Job, size: Size) -> None:

@@ -9,12 +9,14 @@ import uuid
 import weakref
 from collections import deque
 from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from pyspark import cloudpickle
 
+from tailrace.adapt.elastic import ElasticPolicy
 from tailrace.checkpoint.folder import folder_at
 from tailrace.checkpoint.restoring import check_fits
 from tailrace.control.budget import STANDARD, Budget
@@ -24,7 +26,7 @@ from tailrace.control.progress.summary import Summary, summarise
 from tailrace.control.progress.traffic import TrafficTable, traffic_of
 from tailrace.control.protocol import Settings
 from tailrace.control.roster import FAILED
-from tailrace.control.seating import home
+from tailrace.control.seating import GONE, home
 from tailrace.control.waiting import policy_of
 from tailrace.graph.expand import Chain
 from tailrace.graph.model import Graph, Rule
@@ -38,7 +40,7 @@ from tailrace.plan.schedulers.for_rate import check_rate
 from tailrace.plan.schedulers.spread import spread_out
 from tailrace.plan.show.placement import who_runs_where
 from tailrace.planner.planning import BLIND, Planned, machine_of, plan_of, planned
-from tailrace.planner.replanning import Replan, present_plan, replanned
+from tailrace.planner.replanning import Replan, across, present_plan, replanned
 from tailrace.routing.homes import Home
 from tailrace.routing.pairs import PairCounts, merged
 from tailrace.routing.slots import Routes
@@ -53,7 +55,7 @@ from tailrace.runtime.replayable import why_not
 from tailrace.runtime.sink import Guarantee, with_job
 from tailrace.runtime.tabled import homes_of, routes_by, with_tables
 from tailrace.runtime.times import check_seconds
-from tailrace.spark.adapting import Adapting, Adaptive, check_elastic, seconds_in
+from tailrace.spark.adapting import Adapting, Adaptive, elastic_of, seconds_in
 from tailrace.spark.changes import Change, ChangeError
 from tailrace.spark.checkpoints import Checkpoints, check_notes, new_folder, savepoint_at
 from tailrace.spark.cluster import Cluster, check_barrier, cluster_of
@@ -272,14 +274,22 @@ class Job:
         """A plan by what the job has done so far, and how much faster it should be. Moves nothing.
 
         It is for the workers that there are. `machine` is where they run: by default what the job
-        was started with, or this one.
+        was started with, or this one, and others like it if they are on several.
         """
         roster = self._coordinator.roster
         if machine is None and self._made is not None:
             machine = self._made.machine
         hardware = machine_of(machine)
         graph = self._wiring.graph
-        homes = [home(hello, roster.node) for _, hello in sorted(roster.hellos.items())]
+        if GONE in roster.seats:
+            raise ValueError(
+                f"places {[place for place, rank in enumerate(roster.seats) if rank == GONE]} of"
+                " the plan have no worker since some have left; a new plan cannot be made for that"
+            )
+        # By places, as plans are: with a plan for several nodes ranks are in another order.
+        seats = roster.seats or range(roster.workers)
+        homes = [home(roster.hellos[rank], roster.node) for rank in seats]
+        hardware = across(hardware, homes)
         return replanned(
             graph,
             self._present_plan(homes, hardware),
@@ -289,13 +299,16 @@ class Job:
             scheduler,
             base=self._made.profile if self._made else None,
             keep=keep,
+            tied=self._tied(),
         )
 
     def _present_plan(self, homes: Sequence[Hashable], hardware: Machine) -> Plan:
         changing = self._coordinator.roster.changing
         if self.plan is not None and changing is not None and self._layout is self._first_layout:
             return self.plan
-        return present_plan(self._wiring.graph, self.placement, homes, hardware)
+        deployment = self._layout.of(self._graph)
+        place_of = [deployment.workers[instance] for instance in deployment.wiring.ids]
+        return present_plan(deployment.wiring.graph, place_of, homes, hardware)
 
     def explain(self) -> str:
         """What runs where, as text; with the ways between workers once they have met."""
@@ -389,18 +402,17 @@ class Job:
         if not isinstance(what, Plan):
             raise TypeError(f"a Plan or Tables was expected; this is {type(what).__name__}")
         workers, present = len(what.places), self._coordinator.roster.workers
-        self._planned(what, range(workers))  # what cannot be is refused before anything is done
+        after = self._planned(what)  # what cannot be is refused before anything is done
         if workers > present:
             self.scale_workers(workers, spread=False)
-        after = self._planned(what, self._places(workers))
         change = self._change(after, "instances by a plan")
         if workers < present:
             change.await_done()
             self.scale_workers(workers)
         return change
 
-    def _planned(self, plan: Plan, places: Sequence[int]) -> Deployment:
-        """What a plan means for the job as it runs, with its places in these."""
+    def _planned(self, plan: Plan) -> Deployment:
+        """What a plan means for the job as it runs; its places are the job's."""
         before = self._layout.of(self._graph)
         wanted = apply(plan, self._graph)
         numbers = {one.name: one.parallelism for one in wanted.operators}
@@ -409,8 +421,7 @@ class Job:
                 "the plan fuses other operators than the job that runs; that cannot change while it"
                 " runs. Plan with the same fusion, or stop with a savepoint and start anew"
             )
-        where = [places[place] for place in plan.place_of]
-        after = placed(rescaled(before, numbers, places), where)
+        after = placed(rescaled(before, numbers, range(len(plan.places))), plan.place_of)
         check_moves(before, after, checkpoints=self._checkpoints is not None)
         return after
 
@@ -455,6 +466,11 @@ class Job:
             for name in chain.operators
         )
 
+    def _tied(self) -> list[str]:
+        """Operators whose instances cannot move."""
+        checkpoints = self._checkpoints is not None
+        return [one.name for one in self._graph.operators if is_tied(one, checkpoints=checkpoints)]
+
     def _change(self, after: Deployment, moves: str) -> Change:
         check_moves(self._layout.of(self._graph), after, checkpoints=self._checkpoints is not None)
         return Change(self._coordinator, self._coordinator.change(after.layout), moves)
@@ -497,16 +513,11 @@ class Job:
         until_s = time.monotonic() + timeout_s
         while True:
             before = self._layout.of(self._graph)
-            tied = [
-                one.name
-                for one in before.graph.operators
-                if is_tied(one, checkpoints=self._checkpoints is not None)
-            ]
             places = self._places(workers)
             leaves = not set(before.workers.values()) <= {NOWHERE, *places}
             if workers < self._coordinator.roster.workers and not leaves:
                 return
-            after = spread_over(before, places, tied)
+            after = spread_over(before, places, self._tied())
             if after.workers == before.workers:
                 return
             try:
@@ -594,7 +605,7 @@ def start(
     tables: Tables | Path | str | None = None,
     count_pairs: bool = False,
     adapt: float | str | None = None,
-    elastic: tuple[int, int] | None = None,
+    elastic: tuple[int, int] | ElasticPolicy | None = None,
     locality: bool = False,
     tail: str = "off",
 ) -> Job:
@@ -604,11 +615,14 @@ def start(
         check_guarantee(graph, guarantee)
     check_seconds("checkpoint_s", checkpoint_s)
     budget = Budget(restarts)
+    if elastic is not None and not isinstance(elastic, ElasticPolicy):
+        elastic = elastic_of(elastic)
     adaptive = Adaptive(
         None if adapt is None else seconds_in(adapt), scheduler or "auto", elastic, locality
     )
-    if elastic is not None:
-        check_elastic(elastic)
+    if adapt is not None and (placement is not None or plan is not None):
+        scheduler_named(adaptive.scheduler)
+        scheduler = None  # it says where to go from there
     policy_of(waiting)
     parted(tail)
     if node not in NODES:
@@ -634,9 +648,12 @@ def start(
     secured = wire_of(cluster, tls, ports)
     fed = [name for name, _ in dataframes(graph)]
     made: Planned | None = None
+    hardware = None
     if scheduler is not None:
         made = _planned(cluster, graph, scheduler, workers, fed, profile, machine, keep, node, rate)
         plan, workers = made.plan, None  # with a rate there may be fewer
+    elif adapt is not None:  # measured now, if it must be, and not beside the job
+        hardware = machine_of(machine)
     if plan is not None:
         plan = plan_of(plan, graph, workers)
         graph = apply(plan, graph)
@@ -716,7 +733,7 @@ def start(
     for feed in job._feeds:
         feed.start()
     if adaptive:
-        job._adapting = Adapting(job, adaptive)
+        job._adapting = Adapting(job, replace(adaptive, machine=hardware))
     return job
 
 

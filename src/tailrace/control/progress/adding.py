@@ -14,6 +14,7 @@ def added(one: Progress | None, other: Progress) -> Progress:
     total = Progress(other.rank, other.at_ns)
     for part in (one, other) if one is not None else (other,):
         total.cpu_s += part.cpu_s
+        total.spun_s += part.spun_s
         total.running_s = max(total.running_s, part.running_s)
         for name, counts in part.operators.items():
             total.operators.setdefault(name, Counts()).add(counts)

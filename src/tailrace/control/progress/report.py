@@ -13,7 +13,7 @@ def progress_of(
     core: Core, now_ns: int, ended: bool, cpu_s: float, running_s: float = 0.0
 ) -> Progress:
     """What a core has done so far."""
-    progress = Progress(core.rank, now_ns, ended, cpu_s, running_s)
+    progress = Progress(core.rank, now_ns, ended, cpu_s, running_s=running_s)
     progress.change = core.change
     former = core.counting.former
     for name, counts in former.operators.items():

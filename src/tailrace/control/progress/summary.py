@@ -69,6 +69,8 @@ class WorkerProgress:
     """For how long one batch has kept it from reporting by itself; 0: nothing does."""
     held_in: str = ""
     """The operator that does, if that can be told."""
+    spun_s: float = 0.0
+    """Of `cpu_s`, about, what it has waited by spinning."""
 
     @property
     def trouble(self) -> str:
@@ -255,6 +257,7 @@ def _worker(report: Progress, now_ns: int | None) -> WorkerProgress:
         report.clock_uncertainty_ns / 1e6,
         report.held_s,
         report.held_in,
+        report.spun_s,
     )
 
 

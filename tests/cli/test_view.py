@@ -12,7 +12,7 @@ import pytest
 import tailrace as tr
 from tailrace.cli.view import prints, render, watch
 from tailrace.control.budget import Event
-from tailrace.control.progress.summary import Summary, summarise
+from tailrace.control.progress.summary import ChangeProgress, Summary, summarise
 from tailrace.control.protocol import Progress
 from tailrace.control.roster import Roster
 from tailrace.graph.wiring import wire
@@ -80,6 +80,16 @@ def test_it_says_how_sure_clocks_of_several_hosts_make_it() -> None:
     now.workers[1] = replace(now.workers[1], clock_uncertainty_ms=0.254)
     line = render(pretended(), now, before)[0]
     assert line.endswith("(clocks of hosts agree to 0.25 ms)")
+
+
+def test_the_last_change_and_what_was_thought_are_shown() -> None:
+    before, now = summary(1.0, 1000), summary(2.0, 3000)
+    moving = ChangeProgress(3, "moving", 12.0, 0)
+    thought = "elastic: 2,000 records/s fit 2 workers"
+    lines = render(pretended(), replace(now, changes=(moving,), thought=thought), before)
+    assert lines[-2:] == ["change 3 moving, 12 ms", thought]
+    done = ChangeProgress(3, "done", 40.0, 500)
+    assert str(done) == "change 3 done, 40 ms, 500 keys moved"
 
 
 def test_it_says_what_went_wrong_and_how_long_that_took() -> None:

@@ -89,6 +89,10 @@ def render(job: Job, now: Summary, before: Summary) -> list[str]:
             f"   pid {worker['pid']} on {worker['host']}   {ways}"
             + (f"   {trouble}" if trouble else "")
         )
+    if now.changes:
+        lines.append(str(now.changes[-1]))
+    if now.thought:
+        lines.append(now.thought)
     if now.events:
         lines.append(f"{now.restarts} restart{'s' * (now.restarts != 1)}, last: {now.events[-1]}")
     return lines
@@ -135,6 +139,8 @@ def watch(
             shown = len(lines)
         elif now.events != before.events:
             out.write(f"{lines[0]}\n{lines[-1]}\n")
+        elif [one.status for one in now.changes] != [one.status for one in before.changes]:
+            out.write(f"{lines[0]}\n{now.changes[-1]}\n")
         elif turn % _PLAIN_EVERY == 1:
             out.write(lines[0] + "\n")
         out.flush()

@@ -145,6 +145,7 @@ class Core:
         self._appetite = min(_FIRST_APPETITE, limits.poll_records)  # for what a source has
         self._timer_ids = count()
         self._closed = False
+        self._shut: dict[int, Step] = {}
         self._paused = False
         self._woken: list[tuple[Instance, str]] = []
         self._due: list[Inlet] = []
@@ -724,7 +725,14 @@ class Core:
         if not self._closed:
             self._closed = True
             self._close_moving()
-            self.site.close()
+            self.site.close(self._close_once)
+
+    def _close_once(self, step: Step) -> Callable[[], None]:
+        """What all had ended is closed; then others may come, and be closed later."""
+        if id(step) in self._shut:
+            return lambda: None
+        self._shut[id(step)] = step
+        return step.close
 
     def _close_moving(self) -> None:
         """Close what belongs to a change or to sinks that have left."""

@@ -325,6 +325,7 @@ class Meeting:
 
     def close(self) -> None:
         """End every way."""
+        self._boards.close()
         self._board.close()
         for peer in (*self._peers.values(), *(peer for _, peer in self._coming.values())):
             peer.close()

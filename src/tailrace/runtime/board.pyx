@@ -90,6 +90,13 @@ cdef class Boards:
         self.tables[rank] = memory.table
         self.held.append(memory)
 
+    def close(self):
+        """Let go of all boards; nothing is tracked any more."""
+        cdef int rank
+        for rank in range(self.known):
+            self.tables[rank].slots = NULL
+        self.held = []
+
     def forget(self, int rank):
         """Another worker has that rank now, with another board."""
         if rank < self.known:

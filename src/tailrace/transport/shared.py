@@ -36,10 +36,12 @@ class SharedMemory:
         self.memory = memoryview(self._mapped)[_PAGE_BYTES:]
 
     def close(self) -> None:
-        """Nobody attaches any more; who has it keeps it."""
+        """Nobody attaches any more; who has it keeps it. Views on it here must be gone."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+            self.memory.release()
+            self._mapped.close()  # it has a descriptor of its own
 
 
 def attach(address: str) -> memoryview:

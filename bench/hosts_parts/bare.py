@@ -19,7 +19,7 @@ from engine_peers.workloads import Outcome
 from harness.arrivals import EVEN, pace_of
 from harness.process import Peer, hear
 from hosts_parts.namespaces import Hosts
-from hosts_parts.station import packed, unpacked
+from hosts_parts.orders import packed, unpacked
 from tailrace.control.protocol import Settings
 from tailrace.runtime.core import DEFAULT_LIMITS
 

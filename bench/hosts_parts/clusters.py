@@ -1,7 +1,5 @@
 """The same workloads on standalone Spark clusters of namespace hosts, as a user would run them."""
 
-import os
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -9,12 +7,11 @@ from engine_peers.workloads import Outcome
 from harness.arrivals import EVEN
 from harness.process import Peer, hear
 from hosts_parts.bare import RING, TCP, TCP_3
-from hosts_parts.namespaces import Hosts, SparkCluster
-from hosts_parts.station import packed
+from hosts_parts.namespaces import Hosts
+from hosts_parts.orders import packed, spark_driver
 
 _CLUSTERS = {RING: (1, 2), TCP: (2, 1), TCP_3: (3, 1)}
 """Hosts with a Spark worker, and the cores that each offers."""
-_START_S = 240.0
 _PATIENCE_S = 120.0
 
 
@@ -34,20 +31,9 @@ class Clusters:
     def _start(self, where: str, count: int, cores: int, folder: Path) -> None:
         folder.mkdir()
         hosts = self._ends.enter_context(Hosts(1 + count))
-        cluster = SparkCluster(hosts, cores, folder)
-        self._ends.callback(cluster.close)
-        path = os.pathsep.join(filter(None, sys.path))
-        driver = Peer(
-            [*hosts.on(0), sys.executable, "-m", "hosts_parts.station"],
-            folder,
-            {**cluster.environment, "PYTHONPATH": path, "SPARK_LOCAL_IP": hosts.addresses[0]},
+        self._drivers[where] = spark_driver(
+            self._ends, hosts, cores, folder, "hosts_parts.station", folder
         )
-        self._ends.callback(driver.end)
-        hear(driver, timeout_s=_START_S)
-        driver.tell("spark", cluster.url, hosts.addresses[0], folder)
-        if error := hear(driver, timeout_s=_START_S)[0].get("error"):
-            raise RuntimeError(error)
-        self._drivers[where] = driver
 
     def run(
         self,

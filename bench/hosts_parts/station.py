@@ -11,33 +11,17 @@ An ORDER is a pickle in base 64, so is what `watch` and `hand` answer with. The 
 class that a Spark task runs; only who started the process differs.
 """
 
-import base64
-import json
-import pickle
-import sys
 import time
-import traceback
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pyspark import cloudpickle
-
 from engine_peers.handmade import Task, do_task
 from engine_peers.on_tailrace import OnSpark
+from hosts_parts.orders import obey, packed, session, unpacked
 from hosts_parts.wires import WIRES
 
 _PATIENCE_S = 30.0
-
-
-def packed(value: Any) -> str:
-    """As one word; lambdas, too."""
-    return base64.b64encode(cloudpickle.dumps(value)).decode()
-
-
-def unpacked(word: str) -> Any:
-    """What was packed."""
-    return pickle.loads(base64.b64decode(word))
 
 
 class Station:
@@ -100,24 +84,7 @@ class Station:
 
     def spark(self, master: str, host: str, folder: str) -> dict[str, Any]:
         """See above."""
-        from pyspark.sql import SparkSession
-
-        def session() -> Any:
-            settings = {
-                "spark.driver.host": host,
-                "spark.driver.bindAddress": host,
-                "spark.ui.enabled": "false",
-                "spark.ui.showConsoleProgress": "false",
-                "spark.executor.memory": "512m",
-                "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
-                "spark.python.daemon.module": "tailrace.spark.daemon",
-            }
-            builder = SparkSession.builder.master(master).appName("tailrace hosts")
-            for name, value in settings.items():
-                builder = builder.config(name, value)
-            return builder.getOrCreate()
-
-        self._spark = OnSpark(Path(folder), session)
+        self._spark = OnSpark(Path(folder), lambda: session(master, host, "tailrace hosts"))
         return {}
 
     def run(self, order: str) -> dict[str, Any]:
@@ -135,16 +102,7 @@ class Station:
 
 def main() -> None:
     """Obey until there are no more lines."""
-    station = Station()
-    print(json.dumps({"ready": True}), flush=True)
-    for line in sys.stdin:
-        command, *words = line.split()
-        try:
-            answer = getattr(station, command)(*words)
-        except Exception:
-            answer = {"error": traceback.format_exc()}
-        print(json.dumps(answer), flush=True)
-    station.end()
+    obey(Station())
 
 
 if __name__ == "__main__":

@@ -7,15 +7,12 @@
 An ORDER is a pickle in base 64.
 """
 
-import json
-import sys
 import time
-import traceback
 from typing import Any
 
 from pyspark import cloudpickle
 
-from hosts_parts.station import unpacked
+from hosts_parts.orders import obey, session, unpacked
 from locality_parts import tuples
 from locality_parts.tuples import FIRST, SECOND, Tuples, counted, placement, tables
 from tailrace.sources import unpaced
@@ -37,21 +34,7 @@ class Driver:
 
     def spark(self, master: str, host: str, executors: str) -> dict[str, Any]:
         """See above."""
-        from pyspark.sql import SparkSession
-
-        settings = {
-            "spark.driver.host": host,
-            "spark.driver.bindAddress": host,
-            "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
-            "spark.executor.memory": "512m",
-            "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
-            "spark.python.daemon.module": "tailrace.spark.daemon",
-        }
-        builder = SparkSession.builder.master(master).appName("tailrace locality")
-        for name, value in settings.items():
-            builder = builder.config(name, value)
-        self._spark = builder.getOrCreate()
+        self._spark = session(master, host, "tailrace locality")
         known = self._spark.sparkContext._jsc.sc().getExecutorMemoryStatus
         deadline_s = time.monotonic() + _PATIENCE_S
         while known().size() <= int(executors):  # the driver counts as one
@@ -150,16 +133,7 @@ def _local(job: Job) -> float:
 
 def main() -> None:
     """Obey until there are no more lines."""
-    driver = Driver()
-    print(json.dumps({"ready": True}), flush=True)
-    for line in sys.stdin:
-        command, *words = line.split()
-        try:
-            answer = getattr(driver, command)(*words)
-        except Exception:
-            answer = {"error": traceback.format_exc()}
-        print(json.dumps(answer), flush=True)
-    driver.end()
+    obey(Driver())
 
 
 if __name__ == "__main__":

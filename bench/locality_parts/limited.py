@@ -1,17 +1,13 @@
 """A standalone Spark cluster of namespace hosts whose links are limited, and cases run on it."""
 
-import os
-import sys
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.process import Peer, hear
-from hosts_parts.namespaces import Hosts, SparkCluster
-from hosts_parts.station import packed
+from hosts_parts.namespaces import Hosts
+from hosts_parts.orders import answered, packed, spark_driver
 
-_START_S = 240.0
 _PATIENCE_S = 150.0
 
 
@@ -44,19 +40,9 @@ class Limited:
             self._hosts = self._ends.enter_context(Hosts(1 + servers))
             self._hosts.limit("1gbit")
             self._hosts.limit("")
-            cluster = SparkCluster(self._hosts, 1, folder)
-            self._ends.callback(cluster.close)
-            path = os.pathsep.join(filter(None, sys.path))
-            address = self._hosts.addresses[0]
-            self._driver = Peer(
-                [*self._hosts.on(0), sys.executable, "-m", "locality_parts.driver"],
-                folder,
-                {**cluster.environment, "PYTHONPATH": path, "SPARK_LOCAL_IP": address},
+            self._driver = spark_driver(
+                self._ends, self._hosts, 1, folder, "locality_parts.driver", servers
             )
-            self._ends.callback(self._driver.end)
-            hear(self._driver, timeout_s=_START_S)
-            self._driver.tell("spark", cluster.url, address, servers)
-            _checked(hear(self._driver, timeout_s=_START_S)[0])
         except BaseException:
             self.end()
             raise
@@ -67,14 +53,8 @@ class Limited:
             self._hosts.limit(case.link)
             self._link = case.link
         self._driver.tell(command, packed((case, warm_s, seconds)))
-        return _checked(hear(self._driver, timeout_s=warm_s + 2 * seconds + _PATIENCE_S)[0])
+        return answered(self._driver, warm_s + 2 * seconds + _PATIENCE_S)
 
     def end(self) -> None:
         """End the driver, the cluster and its hosts."""
         self._ends.close()
-
-
-def _checked(answer: dict[str, Any]) -> dict[str, Any]:
-    if answer.get("error"):
-        raise RuntimeError(answer["error"])
-    return answer

@@ -6,17 +6,14 @@
 An ORDER is a pickle in base 64.
 """
 
-import json
-import sys
 import time
-import traceback
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from pyspark import cloudpickle
 
-from hosts_parts.station import unpacked
+from hosts_parts.orders import obey, unpacked
 from locality_parts.driver import Driver as Base
 from online_parts import marks
 from online_parts.marks import Marks
@@ -157,16 +154,7 @@ def _await_change(job: Job, sink: Marks, began_ns: int) -> dict[str, Any]:
 
 def main() -> None:
     """Obey until there are no more lines."""
-    driver = Driver()
-    print(json.dumps({"ready": True}), flush=True)
-    for line in sys.stdin:
-        command, *words = line.split()
-        try:
-            answer = getattr(driver, command)(*words)
-        except Exception:
-            answer = {"error": traceback.format_exc()}
-        print(json.dumps(answer), flush=True)
-    driver.end()
+    obey(Driver())
 
 
 if __name__ == "__main__":

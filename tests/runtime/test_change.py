@@ -4,7 +4,6 @@ Without checkpoints; `tests/checkpoint` has the same with epochs, and with worke
 """
 
 import asyncio
-import pickle
 import threading
 from collections import Counter
 from collections.abc import Callable, Hashable
@@ -23,11 +22,11 @@ from tailrace.runtime.deployment import Deployment, changed, deploy
 from tailrace.runtime.markers import Watermark
 from tailrace.runtime.moves import stream_by_key
 from tailrace.testing import VirtualClock, collect
+from tests.runtime.cores import Cores
 from tests.runtime.posts import Kept
 
 Event = tuple[str, int, int]
 """Key, time, number."""
-WORKERS = 3
 
 
 def key_of(event: Event) -> str:
@@ -81,8 +80,8 @@ OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-class Cluster:
-    """Some cores with channels that keep what is sent until it is asked for."""
+class Cluster(Cores):
+    """Sources and sink in the first worker, an operator in the two others."""
 
     def __init__(self, operate: Callable[[Any, Any], Any], events: list[Event]) -> None:
         topology = tr.Topology()
@@ -97,63 +96,11 @@ class Cluster:
         else:
             results = operate(keyed("left", events), None)
         self.results = collect(results.shuffle())
-        self.clock = VirtualClock()
-        self.number = 0
         heads = [name.operator for name in _ids(topology)]
         placement = [
             0 if head != "op" else 1 + heads[:i].count("op") for i, head in enumerate(heads)
         ]
-        self.deployment = deploy(topology.graph, placement)
-        self.posts = [Kept() for _ in range(WORKERS)]
-        self.cores = [
-            Core(rank, self.deployment, self.clock, post, limits=Limits(poll_records=3))
-            for rank, post in enumerate(self.posts)
-        ]
-
-    def exchange(self) -> bool:
-        """Carry what was sent; whether that was anything."""
-        moved = False
-        for rank, post in enumerate(self.posts):
-            messages, post.messages = post.messages, []
-            for parcels in messages:
-                for gate, items in parcels:
-                    self.cores[post.peers[gate]].deliver(rank, [(gate, items)], 0, 1)
-                    moved = True
-            credits, post.credits = post.credits, []
-            for peer, *credit in credits:
-                self.cores[peer].credit(*credit)
-            states, post.states = post.states, []
-            for peer, message in states:
-                self.cores[peer].receive_state(rank, pickle.loads(pickle.dumps(message)))
-                moved = True
-        return moved
-
-    def rounds(self, count: int) -> None:
-        for _ in range(count):
-            for core in self.cores:
-                core.round()
-            self.exchange()
-
-    def change(self, after: Deployment) -> int:
-        """Go over to another deployment, while it runs; how many keys have moved."""
-        self.number += 1
-        for core in self.cores:
-            core.prepare(self.number, after)
-        for core in self.cores:
-            core.switch()
-        waiting, keys = set(range(WORKERS)), 0
-        for _ in range(10_000):
-            for core in self.cores:
-                core.round()
-                core.move()
-                if (moving := core.moved()) is not None:
-                    waiting.discard(core.rank)
-                    keys += moving.moved_keys
-            self.exchange()
-            if not waiting:
-                self.deployment = after
-                return keys
-        raise AssertionError(f"workers {waiting} are not done")
+        super().__init__(topology, placement)
 
     def finish(self) -> Counter[Any]:
         for _ in range(1000):

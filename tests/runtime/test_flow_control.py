@@ -383,15 +383,10 @@ class _Pickier(_Picky):
             raise ValueError("no functions")
 
 
-def test_a_dead_letter_that_cannot_travel_either_comes_as_text() -> None:
-    topology = tr.Topology()
-    made = topology.source([1, 2, 3]).map(
-        lambda n: abs if n == 2 else n, name="made", on_error="dead letter"
-    )
-    dead, got = collect(made.dead_letters().shuffle()), collect(made.shuffle())
-    here = collect(made.dead_letters())
+def run_until_ended(topology: tr.Topology, kind: type[_Picky]) -> None:
+    """In two workers: the source in the first, all behind it in the second."""
     cores: list[Core] = []
-    posts = [_Pickier(cores, rank) for rank in (0, 1)]
+    posts = [kind(cores, rank) for rank in (0, 1)]
     cores += [core_of(topology, (0, 1, 1), post=posts[rank], rank=rank) for rank in (0, 1)]
     for _ in range(50):
         cores[0].round()
@@ -400,6 +395,16 @@ def test_a_dead_letter_that_cannot_travel_either_comes_as_text() -> None:
             cores[1].deliver(0, parcels, 0, size)
         cores[1].round()
     assert all(core.ended for core in cores)
+
+
+def test_a_dead_letter_that_cannot_travel_either_comes_as_text() -> None:
+    topology = tr.Topology()
+    made = topology.source([1, 2, 3]).map(
+        lambda n: abs if n == 2 else n, name="made", on_error="dead letter"
+    )
+    dead, got = collect(made.dead_letters().shuffle()), collect(made.shuffle())
+    here = collect(made.dead_letters())
+    run_until_ended(topology, _Pickier)
     assert got == [1, 3]
     ((text, error),) = dead
     assert text == "<built-in function abs>"
@@ -414,16 +419,7 @@ def test_dead_letters_of_what_cannot_be_sent_come_before_their_end() -> None:
         lambda n: abs if n == 2 else n, name="made", on_error="dead letter"
     )
     dead, got = collect(made.dead_letters().shuffle()), collect(made.shuffle())
-    cores: list[Core] = []
-    posts = [_Picky(cores, rank) for rank in (0, 1)]
-    cores += [core_of(topology, (0, 1, 1), post=posts[rank], rank=rank) for rank in (0, 1)]
-    for _ in range(50):
-        cores[0].round()
-        while posts[0].messages:
-            parcels, size = posts[0].messages.popleft()
-            cores[1].deliver(0, parcels, 0, size)
-        cores[1].round()
-    assert all(core.ended for core in cores)
+    run_until_ended(topology, _Picky)
     assert got == [1, 3]
     ((record, error),) = dead
     assert record is abs

@@ -18,11 +18,13 @@ _MOST_OUTCOMES = 64
 
 @dataclass(frozen=True)
 class Prepare:
-    """Have all workers prepare a change, which comes with that epoch, if there are checkpoints."""
+    """Have all workers prepare a change, and say so."""
 
     number: int
     layout: Layout
+    """By places; as it is sent, by ranks."""
     epoch: int = 0
+    """The one that it will come with; 0: there are no checkpoints."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class CallOff:
 
 @dataclass(frozen=True)
 class Switch:
-    """Have all workers go over to what they have prepared."""
+    """Have all workers go over to what they have prepared; in jobs without checkpoints."""
 
     number: int
 

@@ -189,17 +189,7 @@ class Coordinator:
 
     def change(self, layout: Layout) -> int:
         """Have another deployment, by places; the number of the change. Raises if not now."""
-        numbers: list[int] = []
-
-        def decide() -> list[Order]:
-            self.roster.now_s = time.monotonic()
-            numbers.append(self.roster.change(layout))
-            return self.roster.look_at_change()
-
-        self._ask(decide)
-        if not numbers:
-            raise RuntimeError("the job has ended")
-        return numbers[0]
+        return self._change(lambda: self.roster.change(layout))
 
     def grow(self, more: int, within_s: float) -> int:
         """Expect so many more workers: the number of the stage that they are to be of.
@@ -250,7 +240,7 @@ class Coordinator:
         def decide() -> list[Order]:
             self.roster.now_s = time.monotonic()
             numbers.append(change())
-            return self.roster.joining.look()
+            return [*self.roster.joining.look(), *self.roster.look_at_change()]
 
         self._ask(decide)
         if not numbers:

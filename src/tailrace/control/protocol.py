@@ -10,6 +10,7 @@ from typing import Any
 
 from tailrace._version import __version__
 from tailrace.checkpoint.sections import Section
+from tailrace.control.changing import CallOff, Prepare, Switch
 from tailrace.control.clocks import AskClock, ClockTold
 from tailrace.routing.pairs import Sketched
 from tailrace.runtime.counting import LaneCounts, SentBy, WaitCounts, columns
@@ -196,17 +197,6 @@ class BeginEpoch:
 
 
 @dataclass(frozen=True)
-class PrepareChange:
-    """Have what another deployment needs, and say so; see `control/changing.py`."""
-
-    number: int
-    layout: Layout
-    """By ranks."""
-    epoch: int = 0
-    """The one that it will come with; 0: there are no checkpoints."""
-
-
-@dataclass(frozen=True)
 class Prepared:
     """A worker has it, or says why it cannot."""
 
@@ -214,20 +204,6 @@ class Prepared:
     number: int
     trouble: str = ""
     attempt: int = 0
-
-
-@dataclass(frozen=True)
-class CallOffChange:
-    """What was prepared will not be."""
-
-    number: int
-
-
-@dataclass(frozen=True)
-class SwitchOver:
-    """Go over to what was prepared; in jobs without checkpoints."""
-
-    number: int
 
 
 @dataclass(frozen=True)
@@ -435,10 +411,10 @@ Message = (
     | Leave
     | RollBack
     | BeginEpoch
-    | PrepareChange
+    | Prepare
     | Prepared
-    | CallOffChange
-    | SwitchOver
+    | CallOff
+    | Switch
     | Moved
     | SetReplay
     | Snapshotted

@@ -11,19 +11,18 @@ workers of the present attempt is then of no interest any more.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tailrace.checkpoint.epochs import Act, Begin, Commit, Epochs, Write
 from tailrace.control.budget import SAME_RECORD, STANDARD, Budget
 from tailrace.control.changing import Act as ChangeAct
-from tailrace.control.changing import CallOff, Changing, Prepare, Switch
+from tailrace.control.changing import Changing, Prepare
 from tailrace.control.joining import Joining
 from tailrace.control.orders import ALL, Decision, Line, Order
 from tailrace.control.protocol import (
     SILENCE_S,
     VERSION,
     BeginEpoch,
-    CallOffChange,
     Committed,
     Drained,
     Failed,
@@ -34,7 +33,6 @@ from tailrace.control.protocol import (
     Moved,
     Open,
     Peers,
-    PrepareChange,
     Prepared,
     Progress,
     Ready,
@@ -43,7 +41,6 @@ from tailrace.control.protocol import (
     Snapshotted,
     Stop,
     Suspects,
-    SwitchOver,
 )
 from tailrace.control.recovery import Recovery
 from tailrace.control.seating import SeatingError, follows, home, named, reseat
@@ -273,16 +270,10 @@ class Roster:
     def _change(self, acts: list[ChangeAct]) -> list[Order]:
         orders: list[Order] = []
         for act in acts:
-            match act:
-                case Prepare():
-                    layout = act.layout.seated(self.seats)
-                    told: Message = PrepareChange(act.number, layout, act.epoch)
-                    self._has_not_ended(act.layout)
-                case CallOff():
-                    told = CallOffChange(act.number)
-                case Switch():
-                    told = SwitchOver(act.number)
-            orders += [(rank, told) for rank in range(self.workers)]
+            if isinstance(act, Prepare):
+                self._has_not_ended(act.layout)
+                act = replace(act, layout=act.layout.seated(self.seats))
+            orders += [(rank, act) for rank in range(self.workers)]
         if self.epochs is not None:
             orders += self._act(self.epochs.tick(self.now_s))
         return orders

@@ -15,6 +15,7 @@ from functools import partial
 
 from tailrace.control.aside import SharedConnection
 from tailrace.control.binding import Binding, settle
+from tailrace.control.changing import CallOff, Prepare, Switch
 from tailrace.control.checkpointing import Checkpointing
 from tailrace.control.clocks import ClockTold, Follower
 from tailrace.control.feed import KIND_FEED
@@ -24,7 +25,6 @@ from tailrace.control.protocol import (
     GUEST_ID,
     SILENCE_S,
     BeginEpoch,
-    CallOffChange,
     Committed,
     Drained,
     Go,
@@ -37,7 +37,6 @@ from tailrace.control.protocol import (
     Moved,
     Open,
     Peers,
-    PrepareChange,
     Prepared,
     Reached,
     Ready,
@@ -46,7 +45,6 @@ from tailrace.control.protocol import (
     SetTail,
     Settings,
     Stop,
-    SwitchOver,
     Welcome,
     unpack,
 )
@@ -562,11 +560,11 @@ class Worker:
                     self.core.set_tail(stream, mode)
             case BeginEpoch() if self.core is not None and self._running:
                 self.core.begin_epoch(message.epoch, last=message.last, change=message.change)
-            case PrepareChange() if self.core is not None and self._running:
+            case Prepare() if self.core is not None and self._running:
                 self._prepare(self.core, message)
-            case CallOffChange() if self.core is not None and self._running:
+            case CallOff() if self.core is not None and self._running:
                 self.core.call_off()
-            case SwitchOver() if self.core is not None and self._running:
+            case Switch() if self.core is not None and self._running:
                 self.core.switch()
             case Committed() if self.core is not None and self._running:
                 assert self.core.cuts is not None
@@ -581,7 +579,7 @@ class Worker:
                 # heard this before us.
                 self.error = message.error or ("" if self._suspects else self.error)
 
-    def _prepare(self, core: Core, message: PrepareChange) -> None:
+    def _prepare(self, core: Core, message: Prepare) -> None:
         trouble = ""
         try:
             deployment = message.layout.of(core.deployment.graph)

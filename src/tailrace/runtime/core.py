@@ -167,6 +167,7 @@ class Core:
         self._boards = boards
         self.replaying: Replaying | None = None
         """The runs of its sources, if there are boards."""
+        self._tracks: Replaying | None = None  # the same, while runs are tracked
         if boards is not None:
             self.replaying = Replaying(boards, None, clock_ns, shares_memory)
         self.site = Site(rank, deployment, clock_ns, limits, self._context, is_near)
@@ -381,6 +382,9 @@ class Core:
         if self.replaying is None:
             raise RuntimeError("nothing can be sent again by a core without boards")
         self.replaying.policy = policy
+        if policy is None:
+            self.replaying.forget()
+        self._tracks = None if policy is None else self.replaying
 
     # ---- what comes in ----
 
@@ -469,8 +473,8 @@ class Core:
             self.cuts.look()
         if self.moving is not None:
             progress |= self.moving.look()
-        if self.replaying is not None:
-            progress |= self.replaying.look(started_ns, progress)
+        if self._tracks is not None:
+            progress |= self._tracks.look(started_ns, progress)
         progress |= self.flush()
         if polled:
             self._adapt(polled, taken, self._clock_ns() - started_ns)
@@ -541,7 +545,7 @@ class Core:
         counts = instance.counts[name]
         found = len(records)
         counts.records_in += found
-        if self.replaying is None or not self.replaying.begin(instance, source, records):
+        if self._tracks is None or not self._tracks.begin(instance, source, records):
             source.put(records)
         counts.execute_ns += self._clock_ns() - started_ns - instance.timing.inner_ns
         return found
@@ -705,7 +709,7 @@ class Core:
     def next_due_ns(self) -> int | None:
         """When there is something to do by time alone: a timer or a source; None: never."""
         due = [exchange.due_ns() for exchange in self._exchanges if exchange.pending]
-        if self.replaying is not None and (late_ns := self.replaying.due_ns()) is not None:
+        if self._tracks is not None and (late_ns := self._tracks.due_ns()) is not None:
             due.append(late_ns)
         for _, timers, instance in self._looks:
             if not (timers or instance.active):

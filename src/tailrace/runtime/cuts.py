@@ -21,8 +21,8 @@ from tailrace.runtime.chains import NO_CHAIN, Chain, Kind, Sweep
 from tailrace.runtime.instance import Instance
 from tailrace.runtime.markers import Checkpoint
 from tailrace.runtime.sink import SinkStep
-from tailrace.runtime.state import Stateful
-from tailrace.runtime.step import OperatorFailed, call
+from tailrace.runtime.state import Stateful, refuse_unpicklable
+from tailrace.runtime.step import call
 
 if TYPE_CHECKING:
     from tailrace.runtime.moving import Moving
@@ -310,13 +310,5 @@ def _encoded(operator: str, block: list[tuple[Hashable, Any]]) -> bytes:
     try:
         return pickle.dumps(block, 5)
     except Exception:
-        for key, value in block:
-            try:
-                pickle.dumps((key, value), 5)
-            except Exception as error:
-                told = TypeError(
-                    f"the state of key {key!r} cannot be kept in a checkpoint, because it cannot be"
-                    f" pickled: {error}"
-                )
-                raise OperatorFailed(operator, None, told, "snapshot") from error
+        refuse_unpicklable(operator, block, "be kept in a checkpoint", "snapshot")
         raise

@@ -13,7 +13,6 @@ is bounded, and given in slices between rounds.
 
 from __future__ import annotations
 
-import pickle
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -28,7 +27,8 @@ from tailrace.runtime.markers import BEGINNING, Change, Checkpoint
 from tailrace.runtime.moves import Moves
 from tailrace.runtime.reading import SourceStep
 from tailrace.runtime.sink import SinkStep
-from tailrace.runtime.step import OperatorFailed, call
+from tailrace.runtime.state import refuse_unpicklable
+from tailrace.runtime.step import call
 from tailrace.runtime.taking import Taking
 
 if TYPE_CHECKING:
@@ -42,21 +42,6 @@ _UNDER_WAY = 4
 _SLICE_NS = 50_000
 _MOST_KEYS = 128
 """In one message, so that it is quickly taken in, too."""
-
-
-def unpicklable(message: StateMessage, cause: Exception) -> Exception:
-    """What to raise for a message that cannot be sent; for a state, with operator and key."""
-    for name, entries in message.entries if isinstance(message, Given) else ():
-        for key, value in entries:
-            try:
-                pickle.dumps((key, value), 5)
-            except Exception as error:
-                told = TypeError(
-                    f"the state of key {key!r} cannot go to another worker, because it cannot be"
-                    f" pickled: {error}"
-                )
-                return OperatorFailed(name, None, told, "move")
-    return cause
 
 
 class Moving:
@@ -336,8 +321,10 @@ class Moving:
             try:
                 if not self._core.send_state(worker, message):
                     break
-            except Exception as error:
-                raise unpicklable(message, error) from error
+            except Exception:
+                for name, entries in message.entries if isinstance(message, Given) else ():
+                    refuse_unpicklable(name, entries, "go to another worker", "move")
+                raise
             self._outbox.popleft()
             sent = True
         return sent

@@ -29,7 +29,7 @@ from typing import Any
 from tailrace.routing.hashing import check_key
 from tailrace.runtime.chains import NO_CHAIN, Chain
 from tailrace.runtime.expiry import EXPIRY, Expiry
-from tailrace.runtime.step import Step
+from tailrace.runtime.step import OperatorFailed, Step
 from tailrace.runtime.ttl import TimeToLive
 
 Entry = tuple[Hashable, Any]
@@ -385,6 +385,18 @@ class Stateful(Step):
     def _put_back(self, key: Hashable, value: Any) -> None:
         """Keep what `_look` gave elsewhere."""
         self._open[key] = value
+
+
+def refuse_unpicklable(operator: str, entries: Iterable[Entry], cannot: str, moment: str) -> None:
+    """Raise OperatorFailed because of the first state that cannot be pickled, if there is one."""
+    for key, value in entries:
+        try:
+            pickle.dumps((key, value), 5)
+        except Exception as error:
+            told = TypeError(
+                f"the state of key {key!r} cannot {cannot}, because it cannot be pickled: {error}"
+            )
+            raise OperatorFailed(operator, None, told, moment) from error
 
 
 def emptied(images: Images) -> Iterator[None]:

@@ -117,6 +117,7 @@ class Job:
         first = deploy(wiring.graph, placement)
         self._first = first if tables is None else with_tables(first, tables)
         self._first_layout = self._first.layout
+        self._deployed = self._first_layout, self._first
         self._tail = tail
         self._started = time.monotonic()
         self._over = threading.Event()
@@ -155,8 +156,9 @@ class Job:
     @property
     def placement(self) -> tuple[int, ...]:
         """The worker of each instance. By a plan for several nodes, once the workers have met."""
-        deployment = self.deployment
-        return tuple(deployment.workers[instance] for instance in deployment.wiring.ids)
+        present = self._present
+        places = tuple(present.workers[instance] for instance in present.wiring.ids)
+        return self._coordinator.roster.seated(places)
 
     @property
     def deployment(self) -> Deployment:
@@ -172,8 +174,17 @@ class Job:
         return changing.layout
 
     @property
+    def _present(self) -> Deployment:
+        """Who runs where and owns which keys now, by places; made once for each layout."""
+        layout, (known, deployment) = self._layout, self._deployed
+        if layout is not known:
+            deployment = layout.of(self._graph)
+            self._deployed = layout, deployment
+        return deployment
+
+    @property
     def _wiring(self) -> Wiring:
-        return self._layout.of(self._graph).wiring
+        return self._present.wiring
 
     @property
     def chains(self) -> tuple[Chain, ...]:
@@ -306,7 +317,7 @@ class Job:
         changing = self._coordinator.roster.changing
         if self.plan is not None and changing is not None and self._layout is self._first_layout:
             return self.plan
-        deployment = self._layout.of(self._graph)
+        deployment = self._present
         place_of = [deployment.workers[instance] for instance in deployment.wiring.ids]
         return present_plan(deployment.wiring.graph, place_of, homes, hardware)
 
@@ -397,7 +408,7 @@ class Job:
         stay in order. Returns at once, unless workers have to join or to leave.
         """
         if isinstance(what, Tables):
-            before = self._layout.of(self._graph)
+            before = self._present
             return self._change(changed(before, routes=routes_by(what, before)), "keys by tables")
         if not isinstance(what, Plan):
             raise TypeError(f"a Plan or Tables was expected; this is {type(what).__name__}")
@@ -413,7 +424,7 @@ class Job:
 
     def _planned(self, plan: Plan) -> Deployment:
         """What a plan means for the job as it runs; its places are the job's."""
-        before = self._layout.of(self._graph)
+        before = self._present
         wanted = apply(plan, self._graph)
         numbers = {one.name: one.parallelism for one in wanted.operators}
         if wire(wanted).streams.keys() != before.wiring.streams.keys():
@@ -439,13 +450,13 @@ class Job:
         if not wanted:
             raise ValueError("no operator was named; for example job.rescale(count=4)")
         places = self._places(self._coordinator.roster.workers)
-        after = rescaled(self._layout.of(self._graph), wanted, places)
+        after = rescaled(self._present, wanted, places)
         told = ", ".join(f"{name} to {count}" for name, count in wanted.items())
         return self._change(after, f"instances of {told}")
 
     def move(self, places: Mapping[tuple[str, int], int]) -> Change:
         """Have instances, by operator and index, run in other workers, by rank."""
-        before = self._layout.of(self._graph)
+        before = self._present
         seats = self._coordinator.roster.seats
         moved = {}
         for (operator, index), rank in places.items():
@@ -472,7 +483,7 @@ class Job:
         return [one.name for one in self._graph.operators if is_tied(one, checkpoints=checkpoints)]
 
     def _change(self, after: Deployment, moves: str) -> Change:
-        check_moves(self._layout.of(self._graph), after, checkpoints=self._checkpoints is not None)
+        check_moves(self._present, after, checkpoints=self._checkpoints is not None)
         return Change(self._coordinator, self._coordinator.change(after.layout), moves)
 
     def scale_workers(self, workers: int, *, timeout_s: float = 60.0, spread: bool = True) -> None:
@@ -512,7 +523,7 @@ class Job:
         """
         until_s = time.monotonic() + timeout_s
         while True:
-            before = self._layout.of(self._graph)
+            before = self._present
             places = self._places(workers)
             leaves = not set(before.workers.values()) <= {NOWHERE, *places}
             if workers < self._coordinator.roster.workers and not leaves:

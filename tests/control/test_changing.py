@@ -1,0 +1,102 @@
+"""Who leads a change: what it asks for, when it is over, and what is gone back to."""
+
+from __future__ import annotations
+
+import tailrace as tr
+from tailrace.checkpoint.epochs import Begin, Epochs
+from tailrace.control.changing import LOST, CallOff, Changing, Prepare, Switch
+from tailrace.graph.wiring import InstanceId
+from tailrace.runtime.deployment import Layout, changed, deploy
+
+
+def layouts() -> tuple[Layout, Layout]:
+    topology = tr.Topology()
+    topology.source([1], name="in").shuffle().sink(print, name="out", parallelism=1)
+    before = deploy(topology.graph, [0, 1])
+    return before.layout, changed(before, workers={InstanceId("out", 0): 0}).layout
+
+
+def running() -> Epochs:
+    epochs = Epochs(2, 1.0, committed=7)
+    epochs.go(0.0)
+    return epochs
+
+
+def test_without_checkpoints_what_is_done_is_done_for_good() -> None:
+    before, after = layouts()
+    changing = Changing(before)
+    number = changing.ask(after, 0.0)
+    assert changing.look(2, None, 0.0) == [Prepare(number, after)]
+    assert changing.prepared(0, number, "", 1.0, None) == []
+    assert changing.prepared(1, number, "", 1.0, None) == [Switch(number)]
+    assert not changing.switched(0, number, 3, 2.0, None)
+    assert changing.switched(1, number, 4, 2.0, None)
+    known = changing.known(number)
+    assert known is not None
+    assert (known.status, known.moved_keys) == ("done", 7)
+    assert changing.layout is changing.kept is after, "nobody goes back to what was before"
+
+
+def test_with_checkpoints_it_comes_with_the_next_epoch_and_no_other_begins() -> None:
+    before, after = layouts()
+    changing, epochs = Changing(before), running()
+    number = changing.ask(after, 0.0)
+    assert changing.look(2, epochs, 0.0) == [Prepare(number, after, epoch=8)]
+    assert epochs.tick(100.0) == [], "an epoch is due, and waits"
+    for rank in range(2):
+        assert changing.prepared(rank, number, "", 100.0, epochs) == []
+    assert epochs.tick(100.0) == [Begin(8, last=False, change=number)]
+    changing.epoch_begins(8)
+    assert changing.layout_of(8) is before, "it is cut before anything moves"
+    for rank in range(2):
+        epochs.cut(rank, 8, None, ended=False)
+        changing.switched(rank, number, 0, 101.0, epochs)
+    epochs.written(8)
+    changing.epoch_counts(8)
+    assert changing.kept is before
+    assert epochs.tick(200.0) == [Begin(9, last=False)]
+    changing.epoch_begins(9)
+    assert changing.layout_of(9) is after
+
+
+def test_one_that_a_worker_cannot_prepare_is_called_off() -> None:
+    before, after = layouts()
+    changing, epochs = Changing(before), running()
+    number = changing.ask(after, 0.0)
+    changing.look(2, epochs, 0.0)
+    assert changing.prepared(1, number, "no room", 1.0, epochs) == [CallOff(number)]
+    known = changing.known(number)
+    assert known is not None
+    assert (known.status, known.error) == ("failed", "no room")
+    assert changing.layout is before
+    assert epochs.tick(100.0), "epochs go on"
+
+
+def test_who_asks_after_a_loss_does_not_find_it_done() -> None:
+    before, after = layouts()
+    changing, epochs = Changing(before), running()
+    number = changing.ask(after, 0.0)
+    changing.look(2, epochs, 0.0)
+    for rank in range(2):
+        changing.prepared(rank, number, "", 1.0, epochs)
+    changing.set_back(2.0)
+    known = changing.known(number)
+    assert known is not None
+    assert (known.status, known.error) == ("undone", LOST)
+    assert changing.layout is before
+
+
+def test_one_that_was_done_after_the_last_epoch_is_undone_with_the_rest() -> None:
+    before, after = layouts()
+    changing, epochs = Changing(before), running()
+    number = changing.ask(after, 0.0)
+    changing.look(2, epochs, 0.0)
+    for rank in range(2):
+        changing.prepared(rank, number, "", 1.0, epochs)
+    for rank in range(2):
+        changing.switched(rank, number, 0, 2.0, epochs)
+    changing.set_back(3.0)
+    assert changing.begin() is before
+    known = changing.known(number)
+    assert known is not None
+    assert known.status == "undone"

@@ -18,6 +18,35 @@ def begun(workers: int = 2) -> Epochs:
     return epochs
 
 
+def settle(epochs: Epochs, epoch: int) -> None:
+    for rank in range(epochs.workers):
+        epochs.settled_by(rank, epoch)
+
+
+def test_an_epoch_begins_when_all_have_settled_the_one_before() -> None:
+    epochs = begun()
+    for rank in range(2):
+        epochs.cut(rank, 1, "", ended=False)
+    epochs.written(1)
+    epochs.settled_by(0, 1)
+    assert (epochs.tick(5.0), epochs.due_s) == ([], None)
+    epochs.settled_by(1, 0)  # of an epoch before
+    assert epochs.tick(5.0) == []
+    epochs.settled_by(1, 1)
+    assert epochs.tick(5.0) == [Begin(2, last=False)]
+
+
+def test_nobody_waits_for_who_has_left_or_was_lost_before_it_had_settled() -> None:
+    for gone in (lambda epochs: epochs.count(1), lambda epochs: (epochs.halt(), epochs.go(2.0))):
+        epochs = begun()
+        for rank in range(2):
+            epochs.cut(rank, 1, "", ended=False)
+        epochs.written(1)
+        epochs.settled_by(0, 1)
+        gone(epochs)
+        assert epochs.tick(5.0) == [Begin(2, last=False)]
+
+
 def part(rank: int, epoch: int, *finished: tuple[str, int]) -> Snapshotted:
     return Snapshotted(rank, epoch, (), (), finished, ended=False)
 
@@ -35,6 +64,7 @@ def test_who_has_ended_since_its_cut_needs_another_epoch_to_say_so() -> None:
     epochs.drained(1)
     assert epochs.cut(1, 1, "b", ended=True) == [Write(1, ("a", "b"), ended=False)]
     assert epochs.written(1) == [Commit(1, last=False)]
+    settle(epochs, 1)
     assert epochs.tick(1.1) == [Begin(2, last=True)]  # there is nothing to wait for
     epochs.cut(0, 2, "a", ended=True)
     assert epochs.cut(1, 2, "b", ended=True) == [Write(2, ("a", "b"), ended=True)]
@@ -48,6 +78,7 @@ def test_a_stop_is_an_epoch_that_does_not_say_it_was_all() -> None:
     for rank in range(2):
         epochs.cut(rank, 1, "", ended=False)
     assert epochs.written(1) == [Commit(1, last=False)]
+    settle(epochs, 1)
     assert epochs.tick(1.1) == [Begin(2, last=True)]
     epochs.cut(0, 2, "a", ended=False)
     assert epochs.cut(1, 2, "b", ended=True) == [Write(2, ("a", "b"), ended=False)]

@@ -301,6 +301,8 @@ class World:
             handles = tuple(part.handles)
             told = Snapshotted(rank, part.epoch, sections, handles, finished, part.ended)
             self.to_coordinator.append((rank, told))
+        if (epoch := cuts.settled()) is not None:
+            self.to_coordinator.append((rank, ("settled", epoch)))
         if core.ended and rank not in self.drained:
             self.drained.add(rank)
             self.to_coordinator.append((rank, None))
@@ -374,6 +376,8 @@ class World:
         for rank, told in heard:
             if told is None:
                 self.epochs.drained(rank)
+            elif isinstance(told, tuple) and told[0] == "settled":
+                self.epochs.settled_by(rank, told[1])
             elif isinstance(told, tuple) and told[0] == "prepared":
                 acts += self.changing.prepared(rank, told[1], told[2], now_s, self.epochs)
             elif isinstance(told, tuple):

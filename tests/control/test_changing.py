@@ -52,6 +52,8 @@ def test_with_checkpoints_it_comes_with_the_next_epoch_and_no_other_begins() -> 
         epochs.cut(rank, 8, None, ended=False)
         changing.switched(rank, number, 0, 101.0, epochs)
     epochs.written(8)
+    for rank in range(2):
+        epochs.settled_by(rank, 8)
     changing.epoch_counts(8)
     assert changing.kept is before
     assert epochs.tick(200.0) == [Begin(9, last=False)]

@@ -27,6 +27,7 @@ from tailrace.control.protocol import (
     Reached,
     Ready,
     RollBack,
+    Settled,
     Snapshotted,
     Stop,
     Suspects,
@@ -149,7 +150,9 @@ def test_an_epoch_in_progress_neither_waits_for_who_joins_nor_loses_who_leaves()
     [write] = roster.writes
     assert len(write.parts) == 2
     assert roster.written(1, "epochs/1", "here") == [(0, Committed(1)), (1, Committed(1))]
-    assert roster.tick(2.0) == [(rank, BeginEpoch(2)) for rank in range(3)]
+    roster.hear(Settled(0, 1), speaker=0)
+    assert roster.tick(2.0) == []
+    assert roster.hear(Settled(1, 1), speaker=1) == [(rank, BeginEpoch(2)) for rank in range(3)]
     number = roster.joining.shrink(1, 60.0)
     assert roster.tick(2.1) == []
     for rank, speaker in ((0, 0), (1, 1), (2, 50)):
@@ -161,6 +164,8 @@ def test_an_epoch_in_progress_neither_waits_for_who_joins_nor_loses_who_leaves()
         *((rank, Members(2, 2)) for rank in range(2)),
     ]
     assert roster.joining.outcome(number) is None
+    for rank in range(2):
+        roster.hear(Settled(rank, 2), speaker=rank)
     assert roster.tick(3.2) == [(0, BeginEpoch(3)), (1, BeginEpoch(3))]
 
 

@@ -1,7 +1,9 @@
 """When an epoch begins, when it is whole, and when it counts: the coordinator's part, without I/O.
 
 One epoch at a time: all workers cut it and write what is theirs, then the manifest is written, then
-all are told. Where it is interrupted before the manifest is there, it has never been.
+all are told. Where it is interrupted before the manifest is there, it has never been. The next one
+begins when all have put in order what is safe now: after many keys have moved that may take longer
+than an epoch, and who had to hurry with it would stop.
 """
 
 from __future__ import annotations
@@ -80,6 +82,8 @@ class Epochs:
     _parts: dict[int, tuple[Any, bool]] = field(default_factory=dict)
     _ended: set[int] = field(default_factory=set)
     """Workers that had nothing left to do when they cut, or said so since."""
+    _unsettled: set[int] = field(default_factory=set)
+    """Workers that still have to do something for the epoch that counts."""
 
     def go(self, now_s: float) -> None:
         """The workers run, all from the newest epoch that counts."""
@@ -98,6 +102,7 @@ class Epochs:
         self.paused, self._change = False, 0
         self._parts.clear()
         self._ended.clear()
+        self._unsettled.clear()
         if self.stage is Stage.CUTTING:
             self.stage = Stage.COMMITTED
 
@@ -141,18 +146,19 @@ class Epochs:
         """So many workers take part from the next epoch on; an epoch in progress stays as it is."""
         self.workers = workers
         self._ended = {rank for rank in self._ended if rank < workers}
+        self._unsettled = {rank for rank in self._unsettled if rank < workers}
 
     @property
     def due_s(self) -> float | None:
         """When an epoch begins by itself; None: not before something else happens."""
         waits = self.running and not self.over and self.stage is Stage.COMMITTED
-        waits = waits and not self.paused
+        waits = waits and not self.paused and not self._unsettled
         return self._due_s if waits else None
 
     def tick(self, now_s: float) -> list[Act]:
         """Time passes."""
         all_ended = len(self._ended) == self.workers
-        if not self.running or self.over or self.stage is not Stage.COMMITTED:
+        if not self.running or self.over or self.stage is not Stage.COMMITTED or self._unsettled:
             return []
         change, self._change = self._change, 0
         if not change:
@@ -193,4 +199,10 @@ class Epochs:
         if not self.running:
             return []  # those that go on from it know it
         self.over = self._last
+        self._unsettled = set(range(self.taking_part))
         return [Commit(epoch, self._last)]
+
+    def settled_by(self, rank: int, epoch: int) -> None:
+        """A worker has nothing left to do for an epoch that counts."""
+        if epoch == self.committed:
+            self._unsettled.discard(rank)

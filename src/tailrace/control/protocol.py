@@ -248,6 +248,15 @@ class Committed:
 
 
 @dataclass(frozen=True)
+class Settled:
+    """A worker has nothing left to do for an epoch that counts: the next may begin."""
+
+    rank: int
+    epoch: int
+    attempt: int = 0
+
+
+@dataclass(frozen=True)
 class Drained:
     """All instances of a worker have ended; it waits for an epoch that says so."""
 
@@ -419,6 +428,7 @@ Message = (
     | SetReplay
     | Snapshotted
     | Committed
+    | Settled
     | Drained
     | Met
     | Open

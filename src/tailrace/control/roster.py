@@ -38,6 +38,7 @@ from tailrace.control.protocol import (
     Ready,
     RollBack,
     SetTail,
+    Settled,
     Snapshotted,
     Stop,
     Suspects,
@@ -205,6 +206,9 @@ class Roster:
                     self.pairs.clear()  # they count anew
                 # The sooner an epoch counts under the new deployment, the sooner it is for good.
                 return self.ask_epoch() if done and self.epochs is not None else []
+            case Settled() if self.epochs is not None:
+                self.epochs.settled_by(message.rank, message.epoch)
+                return self._act(self.epochs.tick(self.now_s))
             case Drained() if self.epochs is not None:
                 self.epochs.drained(message.rank)
                 return self._act(self.epochs.tick(self.now_s))

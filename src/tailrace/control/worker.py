@@ -44,6 +44,7 @@ from tailrace.control.protocol import (
     SetReplay,
     SetTail,
     Settings,
+    Settled,
     Stop,
     Welcome,
     unpack,
@@ -467,6 +468,8 @@ class Worker:
         told = self._checkpointing.look(core, self._attempt)
         if told is not None:
             self._reporting.tell(told)
+        if (epoch := core.cuts.settled()) is not None:
+            self._reporting.tell(Settled(self._rank, epoch, self._attempt))
         return busy
 
     def _report_end(self, core: Core) -> None:

@@ -102,6 +102,7 @@ class Cuts:
         self._settling: deque[Iterator[None]] = deque()
         self._part: Part | None = None
         self._given = False
+        self._unsettled = False
         self._entries = 16
 
     @property
@@ -284,6 +285,13 @@ class Cuts:
         self._given = True
         return part
 
+    def settled(self) -> int | None:
+        """The epoch that counts, once, when nothing is left to do for it."""
+        if not self._unsettled or self._settling:
+            return None
+        self._unsettled = False
+        return self.safe
+
     def committed(self, epoch: int, *, sinks: bool = True) -> None:
         """An epoch is safe. Without `sinks`, others let it be seen."""
         if epoch <= self.safe:
@@ -291,6 +299,7 @@ class Cuts:
         if epoch != self.epoch or not self._given:
             raise RuntimeError(f"epoch {epoch} is committed; here {self.epoch} is the newest")
         self._given = False
+        self._unsettled = True
         self.safe = epoch
         for name, sink in self._leaving if sinks else ():
             call(name, "commit", sink.committed, epoch)

@@ -8,6 +8,7 @@ meanwhile, or before the next epoch counts, the change is undone with all else t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tailrace.checkpoint.epochs import Epochs
@@ -25,6 +26,8 @@ class Prepare:
     """By places; as it is sent, by ranks."""
     epoch: int = 0
     """The one that it will come with; 0: there are no checkpoints."""
+    tables: Mapping[int, tuple[bytes, ...]] = field(default_factory=dict)
+    """As it is sent: see `preparing`."""
 
 
 @dataclass(frozen=True)

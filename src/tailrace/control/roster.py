@@ -19,6 +19,7 @@ from tailrace.control.changing import Act as ChangeAct
 from tailrace.control.changing import Changing, Prepare
 from tailrace.control.joining import Joining
 from tailrace.control.orders import ALL, Decision, Line, Order
+from tailrace.control.preparing import in_pieces
 from tailrace.control.protocol import (
     SILENCE_S,
     VERSION,
@@ -276,7 +277,7 @@ class Roster:
         for act in acts:
             if isinstance(act, Prepare):
                 self._has_not_ended(act.layout)
-                act = replace(act, layout=act.layout.seated(self.seats))
+                act = in_pieces(replace(act, layout=act.layout.seated(self.seats)))
             orders += [(rank, act) for rank in range(self.workers)]
         if self.epochs is not None:
             orders += self._act(self.epochs.tick(self.now_s))

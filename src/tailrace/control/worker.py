@@ -20,6 +20,7 @@ from tailrace.control.checkpointing import Checkpointing
 from tailrace.control.clocks import ClockTold, Follower
 from tailrace.control.feed import KIND_FEED
 from tailrace.control.meeting import Meeting, WorkerJob
+from tailrace.control.preparing import Preparing
 from tailrace.control.protocol import (
     COORDINATOR_ID,
     GUEST_ID,
@@ -77,7 +78,7 @@ _FINDING_NS = (SILENCE_S + 5) * 1_000_000_000
 """How long to wait for what the coordinator finds out about a peer that was lost."""
 
 
-_BREATH_NS = 50_000
+_BREATH_NS = 100_000
 """Who has nothing to do but to encode rests so long between two slices: the system lets who never
 sleeps run for milliseconds, and then others, who may be workers with something to do."""
 _SETTLE_KEYS = 512
@@ -188,6 +189,7 @@ class Worker:
         self._tidied_ns = 0
         self._polls = False  # in the last turn, its sources
         self._encodes = False  # in this turn, what was cut
+        self._preparing: Preparing | None = None
 
     # ---- life ----
 
@@ -347,7 +349,7 @@ class Worker:
         """Run no more: somebody was lost, and the next attempt begins when all are there again."""
         self._attempt = attempt
         self._running = False
-        self._peers = self._ways = self._joined = None
+        self._peers = self._ways = self._joined = self._preparing = None
         self._met = self._may_open = self._opened = self._reported_end = self._drained = False
         self._meeting.begin(attempt)
         self._reporting.begin(attempt)
@@ -430,6 +432,9 @@ class Worker:
         self._polls = not naps or not self._polls
         busy = core.round(self._polls) or messages > 0
         self._encodes = core.cuts is not None and self._tend_epochs(core)
+        if self._preparing is not None:
+            self._encodes = True
+            self._prepare(core, self._preparing)
         if core.moving is not None:
             self._encodes |= core.move()
             if core.moving.new_keys >= _SETTLE_KEYS:
@@ -564,8 +569,10 @@ class Worker:
             case BeginEpoch() if self.core is not None and self._running:
                 self.core.begin_epoch(message.epoch, last=message.last, change=message.change)
             case Prepare() if self.core is not None and self._running:
-                self._prepare(self.core, message)
+                self._preparing = Preparing(message)
+                self._prepare(self.core, self._preparing)
             case CallOff() if self.core is not None and self._running:
+                self._preparing = None
                 self.core.call_off()
             case Switch() if self.core is not None and self._running:
                 self.core.switch()
@@ -582,11 +589,13 @@ class Worker:
                 # heard this before us.
                 self.error = message.error or ("" if self._suspects else self.error)
 
-    def _prepare(self, core: Core, message: Prepare) -> None:
-        trouble = ""
+    def _prepare(self, core: Core, preparing: Preparing) -> None:
+        layout, message = preparing.work(self._clock_ns), preparing.told
+        if layout is None:
+            return
+        trouble, self._preparing = "", None
         try:
-            deployment = message.layout.of(core.deployment.graph)
-            core.prepare(message.number, deployment, message.epoch)
+            core.prepare(message.number, layout.of(core.deployment.graph), message.epoch)
             if core.moving is not None and self._rank in core.moving.moves.coming.values():
                 self._drained = self._reported_end = False
                 self._reporting.begin(self._attempt)

@@ -91,23 +91,29 @@ class Moves:
         found: dict[int, set[int]] = {}
         if routes is not None:
             before, after = routes
-            for one, other in set(zip(before.owners, after.owners, strict=True)):
-                found.setdefault(one, set()).add(other)
-            single = {**before.keys, **after.keys} if before.keys != after.keys else {}
-            if len(single) > _MANY:  # to look at each would take long, and most go everywhere
-                everybody = set(range(max(after.owners) + 1)) | {*after.keys.values()}
-                for index in {*before.owners, *before.keys.values()}:
-                    found.setdefault(index, set()).update(everybody)
+            if before.owners != after.owners:
+                for one, other in set(zip(before.owners, after.owners, strict=True)):
+                    found.setdefault(one, set()).add(other)
+            if before.keys == after.keys:
+                pass
+            elif len(before.keys) + len(after.keys) > _MANY:
+                # To look at each would take long, and most go everywhere.
+                old, new = self._parallelism(operator)
+                for index in range(old):
+                    found[index] = set(range(new))
             else:
-                for key in single:
+                for key in {**before.keys, **after.keys}:
                     found.setdefault(before.owner(key), set()).add(after.owner(key))
         elif is_source(self.before, operator):
-            old, new = (
-                one.graph.operator(operator).parallelism for one in (self.before, self.after)
-            )
+            old, new = self._parallelism(operator)
             if old != new:
                 found = {index: set(range(new)) for index in range(old)}
         return found
+
+    def _parallelism(self, operator: str) -> tuple[int, int]:
+        """Before and after."""
+        graphs = self.before.graph, self.after.graph
+        return graphs[0].operator(operator).parallelism, graphs[1].operator(operator).parallelism
 
     def taker_of(self, giver: InstanceId, key: Hashable) -> InstanceId:
         """Whose a key of an instance will be."""

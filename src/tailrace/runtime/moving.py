@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 StateMessage = Asked | Given | Taken
 
 _BASE_SHIFT = 40
-_UNDER_WAY = 4
+_UNDER_WAY = 3
 """Messages with state that a worker may not have taken in yet, of each that sends some."""
 _SLICE_NS = 50_000
-_MOST_KEYS = 128
+_MOST_KEYS = 64
 """In one message, so that it is quickly taken in, too."""
 
 

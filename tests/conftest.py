@@ -16,6 +16,8 @@ settings.register_profile("untimed", deadline=None, suppress_health_check=[Healt
 settings.load_profile("untimed")
 
 ROOT = Path(__file__).parents[1]
+SPARKS = 2
+"""Processes that have a Spark for many files each; more would be more JVMs that warm up."""
 
 
 @cache
@@ -24,21 +26,30 @@ def shares_spark(file: str) -> bool:
     return re.search(r"\bspark: Any\b", (ROOT / file).read_text()) is not None
 
 
-class OneSpark(LoadScopeScheduling):  # type: ignore[misc]
-    """With `-n`, all files that need the shared Spark run in one process; others test by test."""
+@cache
+def files_on_spark() -> list[str]:
+    """Those whose tests ask for it, in their order."""
+    names = (str(path.relative_to(ROOT)) for path in ROOT.glob("tests/**/test_*.py"))
+    return sorted(filter(shares_spark, names))
+
+
+class FewSparks(LoadScopeScheduling):  # type: ignore[misc]
+    """With `-n`, files that need a shared Spark run in two processes; others test by test."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.split("::")[0]
-        return "the shared Spark" if shares_spark(file) else nodeid
+        if not shares_spark(file):
+            return nodeid
+        return f"shared Spark {files_on_spark().index(file) % SPARKS}"
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
     """Called by xdist."""
-    return OneSpark(config, log)
+    return FewSparks(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The shared Spark begins; then what starts a Spark of its own: nothing long comes last."""
+    """Shared Sparks begin; then what starts a Spark of its own: nothing long comes last."""
     items.sort(key=_turn)
 
 

@@ -339,10 +339,9 @@ class World:
             stream = stream_by_key(before, head)
             assert stream is not None
             route = before.route(stream)
-            owners = array("H", route.owners)
-            for slot in range(SLOTS):
-                if chance.random() < share:
-                    owners[slot] = chance.randrange(count)
+            others, dice = chance.randbytes(SLOTS), chance.randbytes(SLOTS)
+            slots = zip(route.owners, others, dice, strict=True)
+            owners = array("H", [b % count if c < 256 * share else a for a, b, c in slots])
             keys: dict[Hashable, int] = {
                 key: chance.randrange(count) for key in range(chance.randrange(4))
             }
@@ -429,17 +428,21 @@ class World:
 
     # ---- all together ----
 
+    def some_of(self, messages: Sequence[Any]) -> int:
+        """How many of them arrive now; most channels are empty most of the time."""
+        return self.chance.randint(0, len(messages)) if messages else 0
+
     def exchange(self) -> bool:
         moved = bool(self.credits)
         while self.credits:
             peer, *credit = self.credits.pop()
             self.cores[peer].credit(*credit)
         for (sender, peer), messages in list(self.states.items()):
-            for _ in range(self.chance.randint(0, len(messages))):
+            for _ in range(self.some_of(messages)):
                 self.cores[peer].receive_state(sender, pickle.loads(messages.pop(0)))
                 moved = True
         for (_, peer), channel in self.channels.items():
-            for _ in range(self.chance.randint(0, len(channel))):
+            for _ in range(self.some_of(channel)):
                 self.cores[peer].deliver(*channel.pop(0))
                 moved = True
         return moved

@@ -14,7 +14,7 @@ from typing import Any
 import tailrace as tr
 from tailrace.plan.model.machine import cluster
 from tailrace.plan.model.profile import OperatorProfile, Profile, Work
-from tailrace.spark.session import QUICK_JVM
+from tailrace.spark.session import QUICK_JVM, from_archive
 
 
 def pipeline(out: Path) -> tr.Topology:
@@ -72,7 +72,7 @@ def main(out: Path) -> None:
         SparkSession.builder.master("local-cluster[2,2,1024]")
         .config("spark.ui.enabled", "false")
         .config("spark.executor.memory", "512m")
-        .config("spark.driver.extraJavaOptions", QUICK_JVM)
+        .config("spark.driver.extraJavaOptions", f"{QUICK_JVM} {from_archive()}")
         .config("spark.executor.extraJavaOptions", QUICK_JVM)
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.scheduler.barrier.maxConcurrentTasksCheck.interval", "1s")

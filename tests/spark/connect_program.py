@@ -14,7 +14,7 @@ from typing import Any
 import tailrace as tr
 from tailrace.cli.bench import measure
 from tailrace.spark.job import JobFailedError
-from tailrace.spark.session import QUICK_JVM, find_spark
+from tailrace.spark.session import QUICK_JVM, find_spark, from_archive
 
 
 def pipeline(out: Path) -> tr.Topology:
@@ -67,7 +67,7 @@ def main(out: Path) -> None:
 
     spark = (
         SparkSession.builder.remote("local[2]")
-        .config("spark.driver.extraJavaOptions", QUICK_JVM)
+        .config("spark.driver.extraJavaOptions", f"{QUICK_JVM} {from_archive()}")
         .config("spark.ui.enabled", "false")
         .getOrCreate()
     )

@@ -12,6 +12,7 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 import tailrace as tr
+from tailrace.spark.session import QUICK_JVM, from_archive
 
 FOLDER = Path(sys.argv[1])
 
@@ -41,7 +42,7 @@ def main() -> None:
         .config("spark.ui.enabled", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config("spark.driver.extraJavaOptions", f"{QUICK_JVM} {from_archive()}")
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
         .getOrCreate()
     )

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 import tailrace as tr
 from tailrace.spark.job import JobFailedError
-from tailrace.spark.session import QUICK_JVM
+from tailrace.spark.session import QUICK_JVM, from_archive
 
 
 def pipeline(out: Path) -> tr.Topology:
@@ -34,14 +34,15 @@ def endless() -> tr.Topology:
 
 
 def main(master: str, out: Path) -> None:
+    jvm = f"{QUICK_JVM} {from_archive()}"
     spark = (
         SparkSession.builder.master(master)
         .config("spark.ui.enabled", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.executor.memory", "512m")
         .config("spark.executor.cores", "2")
-        .config("spark.driver.extraJavaOptions", QUICK_JVM)
-        .config("spark.executor.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config("spark.driver.extraJavaOptions", jvm)
+        .config("spark.executor.extraJavaOptions", jvm)
         .config("spark.dynamicAllocation.enabled", "true")
         .config("spark.dynamicAllocation.shuffleTracking.enabled", "true")
         .config("spark.dynamicAllocation.minExecutors", "0")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -14,9 +15,18 @@ from pathlib import Path
 
 import pyspark
 
+from tailrace.spark.session import QUICK_JVM, from_archive
+
 PATIENCE_S = 120.0
 HOSTS = ("127.0.0.2", "127.0.0.3")
 _QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xmx256m"
+
+
+def quick_submit() -> str:
+    """PYSPARK_SUBMIT_ARGS by which a Spark at a given master has JVMs that start quickly."""
+    jvm = f"{QUICK_JVM} {from_archive()}"
+    options = ["--driver-java-options", jvm, "--conf", f"spark.executor.extraJavaOptions={jvm}"]
+    return shlex.join([*options, "pyspark-shell"])
 
 
 def free_port() -> int:

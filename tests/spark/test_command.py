@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -11,6 +12,8 @@ from pathlib import Path
 from threading import Timer
 
 import pytest
+
+from tests.spark.standalone import quick_submit
 
 PATIENCE_S = 120
 COMMAND = "from tailrace.cli.command import main; raise SystemExit(main())"
@@ -24,6 +27,7 @@ def test_a_signal_drains_the_job_and_the_summary_is_told(number: signal.Signals)
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        env={**os.environ, "PYSPARK_SUBMIT_ARGS": quick_submit()},
         # Whoever runs the tests in the background has it ignored.
         preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     ) as process:

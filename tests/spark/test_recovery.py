@@ -77,7 +77,7 @@ class Watched:
             restarted = self.job.last_progress.restarts
             if self.job.status == "running" and restarted >= restarts:
                 return self.workers()
-            time.sleep(0.001)
+            time.sleep(0.01)
         raise AssertionError(f"it is {self.job.status}: {self.job.exception()}")
 
     def nothing_is_left(self) -> None:

@@ -28,7 +28,7 @@ def until(condition: Callable[[], object], what: str) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline, f"in vain: {what}"
-        time.sleep(0.001)
+        time.sleep(0.01)
 
 
 class Counted:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark.standalone import standalone
+from tests.spark.standalone import quick_submit, standalone
 
 PATIENCE_S = 300
 SUMS = [[key, sum(range(key, 2000, 10))] for key in range(10)]
@@ -37,7 +37,12 @@ def run(*command: str, **options: str) -> subprocess.CompletedProcess[str]:
     python = options.pop("python", sys.executable)
     return subprocess.run(
         [sys.executable, *command],
-        env={**os.environ, "PYSPARK_PYTHON": python, "SPARK_LOCAL_IP": "127.0.0.1"},
+        env={
+            **os.environ,
+            "PYSPARK_PYTHON": python,
+            "PYSPARK_SUBMIT_ARGS": quick_submit(),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        },
         cwd=options.pop("cwd", None),
         capture_output=True,
         text=True,

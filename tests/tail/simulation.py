@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -58,6 +58,8 @@ class Server:
     mean_ns: float
     queue: deque[tuple[int, int, int]] = field(default_factory=deque)
     """Sender, when the record was emitted, when it came."""
+    of_sender: Counter[int] = field(default_factory=Counter)
+    """How many of them are queued."""
     busy: bool = False
     service_ns: int = 0
     spread_ns: int = 0
@@ -178,11 +180,13 @@ def simulate(
                 at(now_ns + max(int(chance.expovariate(rate)), 1), "arrives")
         elif kind == "came":
             servers[place].queue.append((sender, extra, now_ns))
+            servers[place].of_sender[sender] += 1
             if not servers[place].busy:
                 begin(place, now_ns)
         elif kind == "done":
             server = servers[place]
             server.queue.popleft()
+            server.of_sender[sender] -= 1
             server.ended_ns = now_ns
             if server.samples == 1:
                 server.service_ns, server.spread_ns = extra, 0
@@ -201,7 +205,7 @@ def simulate(
             one.taken += 1
             one.heard_ns, one.service_ns, one.way_ns = now_ns, extra, way_ns
             one.spread_ns = servers[place].spread_ns
-            one.others = sum(1 for other, *_ in servers[place].queue if other != sender)
+            one.others = len(servers[place].queue) - servers[place].of_sender[sender]
             if one.probe_ns is not None:
                 one.probes = min(one.probes + 1, SAMPLES)
                 one.turn_ns += (now_ns - one.probe_ns - extra - one.turn_ns) // one.probes

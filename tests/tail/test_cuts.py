@@ -47,10 +47,12 @@ class Fickle(World):
     """Streams are dealt in another way now and then; each worker hears of it at another time."""
 
     def turn(self, rank: int) -> bool:
-        for number, stream in enumerate(self.deployment.graph.streams):
-            shuffled = stream.grouping.rule in SHUFFLED and number in self.deployment.gates
+        core = self.cores[rank]
+        deployment = core.deployment
+        for number, stream in enumerate(deployment.graph.streams):
+            shuffled = stream.grouping.rule in SHUFFLED and number in deployment.gates
             if shuffled and self.chance.random() < 0.02:
-                self.cores[rank].set_tail(number, random.Random(self.chance.random()).choice(MODES))
+                core.set_tail(number, random.Random(self.chance.random()).choice(MODES))
         return super().turn(rank)
 
 

@@ -35,9 +35,7 @@ def local_spark(slots: int | None = None) -> Any:
 
     if SparkContext._gateway is not None:  # there is a JVM, and its options stay what they are
         return new_session(slots, "")
-    path = local_archive()
-    found = None if path is None else archive.use(path)
-    return new_session(slots, found or "")
+    return new_session(slots, from_archive())
 
 
 def find_spark(master: str | None = None, slots: int | None = None) -> Any:
@@ -69,6 +67,12 @@ def find_spark(master: str | None = None, slots: int | None = None) -> Any:
 def local_archive() -> Path | None:
     """Where the JVM's classes are or would be kept for `local_spark`."""
     return archive.archive_path(QUICK_JVM)
+
+
+def from_archive() -> str:
+    """The options of a JVM with `QUICK_JVM` that has it start from that archive, if it is there."""
+    path = local_archive()
+    return (path and archive.use(path)) or ""
 
 
 def new_session(slots: int | None, jvm_options: str) -> Any:

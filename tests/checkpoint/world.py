@@ -11,6 +11,7 @@ import pickle
 import random
 from array import array
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -26,11 +27,10 @@ from tailrace.checkpoint.store import Store
 from tailrace.control.changing import Act as ChangeAct
 from tailrace.control.changing import CallOff, Changing, Prepare
 from tailrace.control.protocol import Snapshotted
-from tailrace.graph.validate import TopologyError
 from tailrace.graph.wiring import InstanceId, wire
 from tailrace.routing.slots import SLOTS, Routes
 from tailrace.runtime.core import Core, Item
-from tailrace.runtime.deployment import Deployment, changed, deploy
+from tailrace.runtime.deployment import Deployment, Layout, changed, deploy
 from tailrace.runtime.event_time import EventTime
 from tailrace.runtime.limits import Limits
 from tailrace.runtime.markers import Marker
@@ -311,16 +311,18 @@ class World:
 
     def ask_change(self) -> None:
         """Now and then, have another deployment."""
-        wanted = self.changes > self.changing.number and self.chance.random() < 0.1
-        if not wanted or self.changing.current is not None or self.epochs.over:
+        wanted = self.changes > self.changing.number and self.chance.random() < 0.3
+        if not wanted or self.changing.current is not None or self.epochs.ending:
             return
-        before = self.deployment
-        try:
+
+        def checked(layout: Layout) -> Layout:
+            before = layout.of(self.graph)
             after = self.another(before)
             check(before, after, checkpoints=True)
-        except (ValueError, TopologyError):
-            return
-        self.changing.ask(after.layout, self.clock() / 1e9)
+            return after.layout
+
+        with suppress(ValueError):
+            self.changing.ask(checked, self.clock() / 1e9, recovers=self.chance.random() < 0.1)
 
     def another(self, before: Deployment) -> Deployment:
         """A deployment that differs by some keys, places or numbers of instances."""
@@ -333,7 +335,7 @@ class World:
         if kind == "keys" and by_key:
             head = chance.choice(by_key)
             count = before.graph.operator(head).parallelism
-            share = chance.choice([0.0, 0.1, 0.5, 1.0])
+            share = chance.choice([0.0, 0.0, 0.1, 0.5, 1.0])
             stream = stream_by_key(before, head)
             assert stream is not None
             route = before.route(stream)
@@ -342,7 +344,7 @@ class World:
                 if chance.random() < share:
                     owners[slot] = chance.randrange(count)
             keys: dict[Hashable, int] = {
-                key: chance.randrange(count) for key in range(chance.randrange(4))
+                key: chance.randrange(count) for key in range(chance.randrange(7))
             }
             routes = {
                 number: Routes(owners, keys)

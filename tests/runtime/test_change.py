@@ -164,6 +164,22 @@ def test_a_change_in_the_middle_changes_no_result(
     assert cluster.finish() == expected
 
 
+@pytest.mark.parametrize("operate", OPERATORS.values(), ids=OPERATORS.keys())
+def test_a_table_may_follow_another_that_has_the_same_keys(
+    operate: Callable[[Any, Any], Any],
+) -> None:
+    some = [(key, time, time) for time, key in enumerate("abcdefgh" * 8)]
+    expected = Cluster(operate, some).finish()
+    cluster = Cluster(operate, some)
+    cluster.rounds(6)
+    streams = [n for n, one in enumerate(cluster.deployment.graph.streams) if one.target == "op"]
+    owners = Routes.even(2).owners
+    for instance in (0, 1, 0):
+        routes = Routes(owners, dict.fromkeys("abcdefgh", instance))
+        cluster.change(changed(cluster.deployment, routes=dict.fromkeys(streams, routes)))
+    assert cluster.finish() == expected
+
+
 def test_who_has_keys_of_several_asks_each_of_them() -> None:
     """Nobody gives anything by itself here: what comes, comes because it was asked for."""
     some = [(key, time, time) for time, key in enumerate("abcdefgh" * 8)]

@@ -168,7 +168,7 @@ class Giving:
         return len(keys)
 
     def _some_listed(self, listed: Iterator[Hashable], most: int) -> int:
-        keys = list(islice(listed, most))
+        keys = list(dict.fromkeys(islice(listed, most)))
         if keys:
             self._give_those(keys, self._steps)
         else:

@@ -27,8 +27,9 @@ from tailrace.checkpoint.store import Store
 from tailrace.control.changing import Act as ChangeAct
 from tailrace.control.changing import CallOff, Changing, Prepare
 from tailrace.control.protocol import Snapshotted
-from tailrace.graph.wiring import InstanceId, wire
+from tailrace.graph.wiring import wire
 from tailrace.routing.slots import SLOTS, Routes
+from tailrace.runtime.arranging import rescaled
 from tailrace.runtime.core import Core, Item
 from tailrace.runtime.deployment import Deployment, Layout, changed, deploy
 from tailrace.runtime.event_time import EventTime
@@ -329,7 +330,6 @@ class World:
         chance = self.chance
         heads = [chain.operators[0] for chain in before.wiring.chains]
         head = chance.choice(heads)
-        chain = before.wiring.home[head]
         kind = chance.choice(["keys", "keys", "places", "numbers"])
         by_key = [one for one in heads if stream_by_key(before, one) is not None]
         if kind == "keys" and by_key:
@@ -354,14 +354,8 @@ class World:
             return changed(before, routes=routes)
         timed = any(isinstance(one.logic, EventTime) for one in before.graph.operators)
         if kind == "numbers" and not (timed and is_source(before, head)):  # splits have no order
-            count = chance.randint(1, 4)
-            workers = {
-                InstanceId(head, index): chance.randrange(self.workers)
-                for index in range(chain.parallelism, count)
-            }
-            return changed(
-                before, parallelism=dict.fromkeys(chain.operators, count), workers=workers
-            )
+            places = chance.sample(range(self.workers), chance.randint(1, self.workers))
+            return rescaled(before, {head: chance.randint(1, 4)}, places)
         moved = {
             one: chance.randrange(self.workers) for one in before.workers if chance.random() < 0.3
         }

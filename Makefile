@@ -17,7 +17,7 @@ help:
 	@echo "make ci        lint, type-check and test: what CI runs"
 	@echo "make sanitize  the ring's C code under Thread-, Address- and UBSanitizer"
 	@echo "make simulate  100,000 simulated jobs with kills at every step; make test has 2,000"
-	@echo "make chaos     a thousand kills -9 of a job's processes: nothing may be lost, nothing twice"
+	@echo "make chaos     a thousand kills -9 of a job that changes meanwhile: nothing may be lost, nothing twice"
 	@echo "make bench     the benchmarks; figures land in build/bench"
 	@echo "make bench-peers  beside Bytewax, PyFlink, Spark and pyzmq; installs them into build/peers"
 	@echo "make lint      ruff and mypy    make setup  only the environment    make clean"
@@ -87,7 +87,7 @@ simulate: setup
 KILLS ?= 1000
 SEED ?= 1
 chaos: setup java
-	$(BIN)/python bench/chaos.py --kills $(KILLS) --seed $(SEED)
+	$(BIN)/python bench/chaos.py --kills $(KILLS) --seed $(SEED) --changes
 
 bench: setup
 	$(BIN)/python bench/ipc.py

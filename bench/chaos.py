@@ -1,13 +1,18 @@
 """Kill -9 at random moments: workers, supervisors, executors, drivers. Nothing may be lost.
 
-    make chaos                        1,000 kills
-    python bench/chaos.py --kills N [--seed S] [--local] [--keep FOLDER]
+    make chaos                        1,000 kills, and changes meanwhile
+    python bench/chaos.py --kills N [--seed S] [--changes] [--local] [--keep FOLDER]
 
 A job (`chaos_parts/workload.py`: a keyed sum, a windowed count, a join; NDJSON, text and Parquet)
 runs with checkpoints in a process that is its driver, first on a local Spark, then (not with
 `--local`) on local-cluster, where the executors are processes that can be killed, too. When it has
 ended, what is in the files is compared with what must be there, and another one begins, until there
 were enough kills. A driver that was killed is started again at once, on the same folder.
+
+With `--changes` the job is changed all the while (`chaos_parts/changes.py`): other numbers of
+instances, other places, tables of keys, and, where Spark has task slots, other numbers of workers.
+Changes that kills get in the way of are called off; that is counted, and no error. That an operator
+fails is one, though the job goes on behind it.
 
 The seed decides who is killed and after how long, not what they are just doing. `recovery_ms` is
 the time from a kill to the moment at which all workers run again, without the one killed: of a
@@ -26,6 +31,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -52,6 +58,8 @@ SECONDS = 10.0
 """Of one job, if nothing is killed."""
 PATIENCE_S = 90.0
 """How long nothing may happen to a job."""
+SLOW_MS = 5000.0
+"""A recovery that is worth a line."""
 CLUSTER_SHARE = 0.12
 """Of all kills, those on local-cluster."""
 SPARKS = {"local": LOCAL, "local-cluster[2,1,1024]": CLUSTER}
@@ -68,6 +76,8 @@ class Found:
     lost: int = 0
     duplicated: int = 0
     left_behind: int = 0
+    changes: Counter[str] = field(default_factory=Counter)
+    called_off: int = 0
     problems: list[str] = field(default_factory=list)
 
     def add(self, audit: Audit) -> None:
@@ -77,6 +87,10 @@ class Found:
         self.lost += audit.lost
         self.duplicated += audit.duplicated
         self.problems += audit.samples
+
+    def failed(self, failures: Sequence[str]) -> None:
+        """Something went wrong in a job by itself, as it may say several times."""
+        self.problems += [one for one in failures if one not in self.problems]
 
     def headline(self, seed: int, seconds: float) -> dict[str, Any]:
         """The last line."""
@@ -95,6 +109,9 @@ class Found:
             "jobs": self.jobs,
             "results": self.results,
             "left_behind": self.left_behind,
+            "changes": self.changes.total(),
+            "changes_by_kind": dict(self.changes),
+            "changes_called_off": self.called_off,
             "problems": self.problems[:20],
             "seed": seed,
             "seconds": round(seconds, 1),
@@ -104,12 +121,15 @@ class Found:
 class Chaos:
     """Kills on one kind of Spark."""
 
-    def __init__(self, master: str, folder: Path, found: Found, seed: int, say: Any) -> None:
+    def __init__(
+        self, master: str, folder: Path, found: Found, seed: int, say: Any, *, changes: bool
+    ) -> None:
         self._master = master
         self._folder = folder
         self._found = found
         self._seed = seed
         self._say = say
+        self._changes = changes
         self._driver = Driver(master, folder)
         self._open: list[tuple[str, set[int], int]] = []  # kind, who went, when; not yet recovered
         self._workers: list[tuple[int, int]] = []
@@ -120,7 +140,8 @@ class Chaos:
         while todo:
             number = self._found.jobs
             folder = self._folder / f"job-{number}"
-            order = Order(str(folder), round(SECONDS * RATE_PER_S), RATE_PER_S, self._seed + number)
+            records, seed = round(SECONDS * RATE_PER_S), self._seed + number
+            order = Order(str(folder), records, RATE_PER_S, seed, self._changes)
             if not self._run_one(order, todo):
                 return
             audit = Audit.of(order)
@@ -145,11 +166,14 @@ class Chaos:
             try:
                 for event in self._driver.hear(min(max(next_s - now_s, 0.0), 0.5)):
                     heard_s = time.monotonic()
+                    self._found.failed(event.get("failures", ()))
                     if "done" in event:
                         self._open.clear()
                         return True
                     if "failed" in event:
                         return self._fail(f"{event['failed']}; {event['events']}")
+                    if "wrong" in event:
+                        return self._fail(f"{event['change']} went wrong: {event['wrong']}")
                     self._note(event)
             except DriverEndedError as ended:
                 return self._fail(str(ended))
@@ -182,7 +206,11 @@ class Chaos:
         return True
 
     def _note(self, event: dict[str, Any]) -> None:
-        """The job has changed: who works, and has it recovered?"""
+        """The job has changed: how, who works, and has it recovered?"""
+        if event.get("called_off"):
+            self._found.called_off += 1
+        elif "change" in event:
+            self._found.changes[event["change"]] += 1
         if "status" not in event:
             return
         self._workers = [(pid, supervisor) for pid, supervisor in event["workers"]]
@@ -195,6 +223,8 @@ class Chaos:
                 self._open.remove((kind, gone, at_ns))
                 ms = (event["at_ns"] - at_ns) / 1e6
                 self._found.recovery_ms.setdefault(kind, []).append(ms)
+                if ms > SLOW_MS:
+                    self._say(f"slow: {ms:.0f} ms after a {kind} was killed")
 
     def _fail(self, why: str) -> bool:
         self._say(f"FAILED with {self._found.by_kind}: {why}\n{self._driver.errors()}")
@@ -211,6 +241,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Kill processes of a job; nothing may be lost.")
     parser.add_argument("--kills", type=int, default=100, help="how many (default: 100)")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--changes", action="store_true", help="change the job meanwhile")
     parser.add_argument("--local", action="store_true", help="only on a local Spark: no executors")
     parser.add_argument("--keep", type=Path, help="leave all files in this folder, which is new")
     options = parser.parse_args()
@@ -236,7 +267,7 @@ def main() -> int:
                 continue
             say(f"{count} kills on {master}, seed {options.seed}")
             todo = kills(count, options.seed, shares)
-            chaos = Chaos(master, folder, found, options.seed, say)
+            chaos = Chaos(master, folder, found, options.seed, say, changes=options.changes)
             try:
                 chaos.run(todo)
             finally:

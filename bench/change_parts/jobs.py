@@ -135,8 +135,9 @@ class Changing:
         return self.job._layout.of(self.job._graph)
 
     def _routed(self, stream: int, routes: Routes) -> Change:
-        after = changed(self._deployment, routes={stream: routes})
-        return self.job._change(after, "half of the keys")
+        return self.job._change(
+            lambda before: changed(before, routes={stream: routes}), "half of the keys"
+        )
 
     def one_instance_to_another_worker(self) -> list[Changed]:
         """With its half of the keys."""

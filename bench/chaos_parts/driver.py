@@ -3,20 +3,24 @@
     python driver.py MASTER
 
 Orders come as lines of JSON. Whenever the job's state or its processes change, a line says so: at
-(ns of the monotonic clock), status, workers. At the end of a job one has `done` or `failed`.
+(ns of the monotonic clock), status, workers. So does one for every change of its deployment that
+has ended (`changes.py`). At the end of a job one has `done` or `failed`.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 from pyspark.find_spark_home import _find_spark_home
 
+from chaos_parts.changes import keep_changing
 from chaos_parts.workload import Order, topology
 from tailrace.spark.job import Job
 from tailrace.spark.session import QUICK_JVM, local_spark
@@ -24,11 +28,13 @@ from tailrace.spark.session import QUICK_JVM, local_spark
 CHECKPOINT_S = 0.1
 RESTARTS = 1000
 _LOOK_S = 0.001
+_lines = threading.Lock()
 
 
 def tell(**what: Any) -> None:
     """One line."""
-    print(json.dumps({"at_ns": time.monotonic_ns(), **what}), flush=True)
+    with _lines:
+        print(json.dumps({"at_ns": time.monotonic_ns(), **what}), flush=True)
 
 
 def session(master: str, folder: str) -> Any:
@@ -55,21 +61,31 @@ def session(master: str, folder: str) -> Any:
     return spark
 
 
-def watch(job: Job) -> None:
-    """Say what changes, until it has ended."""
+def watch(job: Job, changes: threading.Thread) -> None:
+    """Say what becomes of it, until it has ended, and who changes it has, too."""
     before: Any = None
     while job.is_active:
         now = job.status, [(one["pid"], one["supervisor"]) for one in job.workers]
         if now != before:
             before = now
-            tell(status=now[0], workers=now[1])
+            tell(status=now[0], workers=now[1], failures=failures(job))
         time.sleep(_LOOK_S)
-    progress = job.last_progress
+    changes.join()
     error = job.exception()
     if error is None:
-        tell(done=True, restarts=progress.restarts)
+        tell(done=True, failures=failures(job))
     else:
-        tell(failed=str(error), events=[str(event) for event in progress.events[-20:]])
+        events = job.last_progress.events[-20:]
+        tell(failed=str(error), events=[str(event) for event in events])
+
+
+def failures(job: Job) -> list[str]:
+    """What went wrong that no kill explains: there is nothing wrong with records and operators."""
+    return [
+        one.what
+        for one in job.last_progress.events
+        if not re.search("is gone: killed|Spark ended the workers|before the job did", one.what)
+    ]
 
 
 def main(master: str) -> None:
@@ -92,7 +108,12 @@ def main(master: str) -> None:
         except Exception as error:
             tell(failed=f"it did not start: {error!r}", events=[])
             continue
-        watch(job)
+        slots = spark.sparkContext.defaultParallelism if todo.changes else 0
+        changes = threading.Thread(
+            target=keep_changing, args=(job, f"{todo.seed} {job.resumed_epoch}", slots, tell)
+        )
+        changes.start()
+        watch(job, changes)
     spark.stop()
 
 

@@ -24,6 +24,7 @@ PER_S = 1000
 WITHIN = 40
 """How far apart, in thousandths of a second, an order and its payment may be."""
 SUMS, COUNTS, PAID = "sums", "counts", "paid"
+ORDERS, PAYMENTS, SUM, COUNT, JOIN = "orders", "payments", "sum", "count", "join"
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,8 @@ class Order:
     """Of each of the two sources."""
     rate_per_s: int
     seed: int = 0
+    changes: bool = False
+    """Whether the job is changed while it runs."""
 
     @property
     def checkpoints(self) -> str:
@@ -55,16 +58,17 @@ def payment(number: int) -> tuple[int, int]:
 def topology(todo: Order) -> tr.Topology:
     """The workload, at about `rate_per_s` records from each source."""
     made = tr.Topology("chaos")
-    orders = made.source(_source(order, todo, 0), name="orders", parallelism=2)
+    orders = made.source(_source(order, todo, 0), name=ORDERS, parallelism=2)
     orders = orders.event_time(lambda one: one[0] / PER_S, max_delay_s=0.5, parallelism=2)
-    payments = made.source(_source(payment, todo, 1), name="payments", parallelism=2)
+    payments = made.source(_source(payment, todo, 1), name=PAYMENTS, parallelism=2)
     payments = payments.event_time(lambda one: one[0] / PER_S, max_delay_s=0.5, parallelism=2)
     by_key = orders.key_by(lambda one: one[1])
 
-    sums = by_key.scan(_add, initial=(0, 0), parallelism=2)
+    sums = by_key.scan(_add, initial=(0, 0), parallelism=2, name=SUM)
     sums.sink(tr.sinks.ndjson(f"{todo.folder}/{SUMS}"), name=SUMS, parallelism=2)
 
-    counts = by_key.window(tr.tumbling(1)).aggregate(lambda count, _: count + 1, 0, parallelism=2)
+    windows = by_key.window(tr.tumbling(1))
+    counts = windows.aggregate(lambda count, _: count + 1, 0, parallelism=2, name=COUNT)
     rows = counts.map(lambda one: (one.key, one.start, one.value))
     rows.sink(tr.sinks.text(f"{todo.folder}/{COUNTS}"), name=COUNTS)
 
@@ -74,6 +78,7 @@ def topology(todo: Order) -> tr.Topology:
         function=lambda one, by: {"number": one[0], "paid": -1 if by is None else by[0]},
         how="left",
         parallelism=2,
+        name=JOIN,
     )
     paid.sink(tr.sinks.parquet(f"{todo.folder}/{PAID}"), name=PAID, parallelism=2)
     return made

@@ -295,3 +295,38 @@ def test_a_sink_hears_once_that_its_input_has_ended_however_often_the_job_goes_b
     for seed in range(60):
         world = World(make, seed, workers=1 + seed % 3, kills=6, every_s=0.005)
         assert Counter(map(str, world.run()))["end"] == 3, f"seed {seed}"
+
+
+class Shown(Exact):
+    """Also shows what is written at once, as a console does."""
+
+    def __init__(self, ledger: Ledger, shown: list[Any]) -> None:
+        super().__init__(ledger)
+        self.shown = shown
+
+    def write(self, records: Any) -> None:
+        some = list(records)
+        self.shown += some
+        self.written += some
+
+
+def test_nothing_is_read_behind_the_last_epoch_also_where_its_marker_comes_before_the_word() -> (
+    None
+):
+    stopped = 0
+    for seed in range(40):
+        shown: list[Any] = []
+
+        def make(ledger: Ledger, shown: list[Any] = shown) -> tr.Topology:
+            topology = tr.Topology("shown")
+            some = numbers(topology, "numbers", 2000, 4).map(abs, parallelism=4)
+            some.shuffle().sink(Shown(ledger, shown), parallelism=2)
+            return topology
+
+        first = World(make, seed, workers=4, every_s=0.01)
+        first.hears = [1.0, 0.02, 0.02, 0.02]
+        first.run(stop_at=20)
+        stopped += not first.manifest.finished
+        World(make, seed, workers=4, folder=first.folder, ledger=first.ledger).run()
+        assert sorted(shown) == list(range(2000)), f"seed {seed}"
+    assert stopped > 20

@@ -11,6 +11,7 @@ import pickle
 import random
 from array import array
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -26,11 +27,11 @@ from tailrace.checkpoint.store import Store
 from tailrace.control.changing import Act as ChangeAct
 from tailrace.control.changing import CallOff, Changing, Prepare
 from tailrace.control.protocol import Snapshotted
-from tailrace.graph.validate import TopologyError
-from tailrace.graph.wiring import InstanceId, wire
+from tailrace.graph.wiring import wire
 from tailrace.routing.slots import SLOTS, Routes
+from tailrace.runtime.arranging import rescaled
 from tailrace.runtime.core import Core, Item
-from tailrace.runtime.deployment import Deployment, changed, deploy
+from tailrace.runtime.deployment import Deployment, Layout, changed, deploy
 from tailrace.runtime.event_time import EventTime
 from tailrace.runtime.limits import Limits
 from tailrace.runtime.markers import Marker
@@ -313,29 +314,30 @@ class World:
 
     def ask_change(self) -> None:
         """Now and then, have another deployment."""
-        wanted = self.changes > self.changing.number and self.chance.random() < 0.1
-        if not wanted or self.changing.current is not None or self.epochs.over:
+        wanted = self.changes > self.changing.number and self.chance.random() < 0.3
+        if not wanted or self.changing.current is not None or self.epochs.ending:
             return
-        before = self.deployment
-        try:
+
+        def checked(layout: Layout) -> Layout:
+            before = layout.of(self.graph)
             after = self.another(before)
             check(before, after, checkpoints=True)
-        except (ValueError, TopologyError):
-            return
-        self.changing.ask(after.layout, self.clock() / 1e9)
+            return after.layout
+
+        with suppress(ValueError):
+            self.changing.ask(checked, self.clock() / 1e9, recovers=self.chance.random() < 0.1)
 
     def another(self, before: Deployment) -> Deployment:
         """A deployment that differs by some keys, places or numbers of instances."""
         chance = self.chance
         heads = [chain.operators[0] for chain in before.wiring.chains]
         head = chance.choice(heads)
-        chain = before.wiring.home[head]
         kind = chance.choice(["keys", "keys", "places", "numbers"])
         by_key = [one for one in heads if stream_by_key(before, one) is not None]
         if kind == "keys" and by_key:
             head = chance.choice(by_key)
             count = before.graph.operator(head).parallelism
-            share = chance.choice([0.0, 0.1, 0.5, 1.0])
+            share = chance.choice([0.0, 0.0, 0.1, 0.5, 1.0])
             stream = stream_by_key(before, head)
             assert stream is not None
             route = before.route(stream)
@@ -343,7 +345,7 @@ class World:
             slots = zip(route.owners, others, dice, strict=True)
             owners = array("H", [b % count if c < 256 * share else a for a, b, c in slots])
             keys: dict[Hashable, int] = {
-                key: chance.randrange(count) for key in range(chance.randrange(4))
+                key: chance.randrange(count) for key in range(chance.randrange(7))
             }
             routes = {
                 number: Routes(owners, keys)
@@ -353,14 +355,8 @@ class World:
             return changed(before, routes=routes)
         timed = any(isinstance(one.logic, EventTime) for one in before.graph.operators)
         if kind == "numbers" and not (timed and is_source(before, head)):  # splits have no order
-            count = chance.randint(1, 4)
-            workers = {
-                InstanceId(head, index): chance.randrange(self.workers)
-                for index in range(chain.parallelism, count)
-            }
-            return changed(
-                before, parallelism=dict.fromkeys(chain.operators, count), workers=workers
-            )
+            places = chance.sample(range(self.workers), chance.randint(1, self.workers))
+            return rescaled(before, {head: chance.randint(1, 4)}, places)
         moved = {
             one: chance.randrange(self.workers) for one in before.workers if chance.random() < 0.3
         }

@@ -21,6 +21,7 @@ from tailrace.runtime.core import Core, Limits
 from tailrace.runtime.deployment import Deployment, changed, deploy
 from tailrace.runtime.markers import Watermark
 from tailrace.runtime.moves import stream_by_key
+from tailrace.runtime.state import Stateful
 from tailrace.testing import VirtualClock, collect
 from tests.runtime.cores import Cores
 from tests.runtime.posts import Kept
@@ -164,6 +165,22 @@ def test_a_change_in_the_middle_changes_no_result(
     assert cluster.finish() == expected
 
 
+@pytest.mark.parametrize("operate", OPERATORS.values(), ids=OPERATORS.keys())
+def test_a_table_may_follow_another_that_has_the_same_keys(
+    operate: Callable[[Any, Any], Any],
+) -> None:
+    some = [(key, time, time) for time, key in enumerate("abcdefgh" * 8)]
+    expected = Cluster(operate, some).finish()
+    cluster = Cluster(operate, some)
+    cluster.rounds(6)
+    streams = [n for n, one in enumerate(cluster.deployment.graph.streams) if one.target == "op"]
+    owners = Routes.even(2).owners
+    for instance in (0, 1, 0):
+        routes = Routes(owners, dict.fromkeys("abcdefgh", instance))
+        cluster.change(changed(cluster.deployment, routes=dict.fromkeys(streams, routes)))
+    assert cluster.finish() == expected
+
+
 def test_who_has_keys_of_several_asks_each_of_them() -> None:
     """Nobody gives anything by itself here: what comes, comes because it was asked for."""
     some = [(key, time, time) for time, key in enumerate("abcdefgh" * 8)]
@@ -234,6 +251,41 @@ def test_a_table_moves_the_keys_that_it_has_and_no_others_are_looked_at(many: in
         assert moved == many
         assert not set(asked) & {f"key {number}" for number in range(many, 3000)}
     for core in cluster.cores:
+        core.close()
+
+
+def test_many_keys_that_came_by_partial_key_move_bit_by_bit() -> None:
+    def partial() -> tuple[tr.Topology, list[Any]]:
+        topology = tr.Topology()
+        keyed = topology.source(range(8000), name="in").partial_key_by(lambda n: n % 4000)
+        counts = keyed.scan(lambda count, _: (count or 0) + 1, parallelism=2, name="op")
+        return topology, collect(counts.shuffle())
+
+    topology, expected = partial()
+    cores = Cores(topology, [0, 1, 2, 0, 0])
+    cores.rounds(3000)
+    topology, results = partial()
+    cores = Cores(topology, [0, 1, 2, 0, 0])
+    cores.rounds(1800)
+    step = cores.cores[1].steps()["op", 0]
+    assert isinstance(step, Stateful)
+    before = len(step.keys())
+    assert before > 1000
+    sizes: list[int] = []
+    send = cores.posts[1].state
+
+    def noted(peer: int, message: Any) -> bool:
+        sizes.extend(len(entries) for _, entries in getattr(message, "entries", ()))
+        return send(peer, message)
+
+    cores.posts[1].state = noted  # type: ignore[method-assign]
+    assert cores.change(changed(cores.deployment, workers={InstanceId("op", 0): 2})) >= before
+    assert sum(sizes) >= before
+    assert max(sizes) <= 128
+    cores.rounds(3000)
+    assert sorted(results) == sorted(expected)
+    assert len(results) == 8000
+    for core in cores.cores:
         core.close()
 
 

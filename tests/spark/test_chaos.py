@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from chaos_parts.changes import KINDS
 from chaos_parts.kills import CLUSTER, DRIVER, EXECUTOR, LOCAL, WORKER, Kill, kills, strike, victim
 from chaos_parts.workload import COUNTS, PAID, SUMS, Audit, Order, expected, topology
 from tailrace.testing import run
@@ -17,12 +18,15 @@ from tailrace.testing import run
 CHAOS = Path(__file__).parents[2] / "bench" / "chaos.py"
 
 
-def test_after_twenty_kills_everything_is_there_exactly_once(tmp_path: Path) -> None:
+def test_after_twenty_kills_and_many_changes_everything_is_there_exactly_once(
+    tmp_path: Path,
+) -> None:
     command = [
         sys.executable,
         str(CHAOS),
         "--kills",
         "20",
+        "--changes",
         "--local",
         "--keep",
         str(tmp_path / "k"),
@@ -34,6 +38,8 @@ def test_after_twenty_kills_everything_is_there_exactly_once(tmp_path: Path) -> 
     assert {*found["by_kind"]} == {*LOCAL}
     assert found["lost"] == found["duplicated"] == found["left_behind"] == 0
     assert found["results"] > 0
+    assert found["changes"] == sum(found["changes_by_kind"].values()) > 0
+    assert {*found["changes_by_kind"]} <= {*KINDS}
     print(f"\n{found}")
 
 

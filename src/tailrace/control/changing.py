@@ -8,7 +8,7 @@ meanwhile, or before the next epoch counts, the change is undone with all else t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tailrace.checkpoint.epochs import Epochs
@@ -52,13 +52,19 @@ LOST = "a worker was lost meanwhile, and the job goes back to its last epoch"
 """What a change fails of that may be asked for again."""
 
 
+Wanted = Callable[[Layout], Layout]
+"""What a change makes of the layout that is in force; raises ValueError if it cannot be."""
+
+
 @dataclass
 class Progressing:
     """A change, as far as it is. Times are of any clock, in seconds."""
 
     number: int
-    layout: Layout
+    wanted: Wanted
     asked_s: float
+    layout: Layout | None = None
+    """What it leads to, by the layout that it was last decided for."""
     status: str = PREPARING
     told: bool = False
     """Whether the workers have heard of it."""
@@ -70,6 +76,13 @@ class Progressing:
     ended_s: float = 0.0
     moved_keys: int = 0
     error: str = ""
+    _decided_for: Layout | None = None
+
+    def decide(self, present: Layout) -> Layout:
+        """What it leads to from there."""
+        if self.layout is None or self._decided_for is not present:
+            self.layout, self._decided_for = self.wanted(present), present
+        return self.layout
 
 
 @dataclass
@@ -102,12 +115,19 @@ class Changing:
         """What is known of a change, also when it is over."""
         return self._known.get(number)
 
-    def ask(self, layout: Layout, now_s: float) -> int:
-        """Have another deployment, as soon as that can begin. Raises while one is in progress."""
+    def ask(self, wanted: Wanted, now_s: float, *, recovers: bool = False) -> int:
+        """Have another deployment, as soon as that can begin. Raises while one is in progress.
+
+        What cannot be is refused. While the job `recovers`, it is not known from which layout it
+        will go on: then that is found out when it has, and the change fails of it.
+        """
         if self.current is not None:
             raise RuntimeError(f"change {self.current.number} is in progress; wait for that")
+        asked = Progressing(self.number + 1, wanted, now_s)
+        if not recovers:
+            asked.decide(self.layout)
         self.number += 1
-        self.current = Progressing(self.number, layout, now_s)
+        self.current = asked
         self._known[self.number] = self.current
         while len(self._known) > _MOST_OUTCOMES:
             del self._known[next(iter(self._known))]
@@ -123,12 +143,17 @@ class Changing:
             return []
         if epochs is not None and not epochs.resting:
             return []
+        try:
+            layout = current.decide(self.layout)
+        except Exception as error:  # whoever asked knows what it means
+            self._end(FAILED, now_s, str(error), epochs)
+            return []
         if epochs is not None:
             epochs.paused = True
         current.told, current.workers = True, workers
         current.waiting = set(range(workers))
         epoch = 0 if epochs is None else epochs.committed + 1
-        return [Prepare(current.number, current.layout, epoch)]
+        return [Prepare(current.number, layout, epoch)]
 
     def prepared(
         self, rank: int, number: int, trouble: str, now_s: float, epochs: Epochs | None
@@ -144,7 +169,7 @@ class Changing:
         if current.waiting:
             return []
         current.status, current.prepared_s = MOVING, now_s
-        self._before, self.layout = self.layout, current.layout
+        self._before, self.layout = self.layout, current.decide(self.layout)
         current.waiting = set(range(current.workers))
         if epochs is None:
             return [Switch(number)]
@@ -191,8 +216,11 @@ class Changing:
         return self._cut_under.get(epoch, self.kept)
 
     def set_back(self, now_s: float) -> None:
-        """The workers will go back to an epoch: a change in progress ends here."""
-        if self.current is not None:
+        """The workers will go back to an epoch: a change in progress ends here.
+
+        One that they have not heard of waits until they run again.
+        """
+        if self.current is not None and self.current.told:
             if self._before is not None:  # who asks again now must not find it done
                 self.layout = self._before
             self._end(UNDONE if self.current.status == MOVING else FAILED, now_s, LOST, None)

@@ -20,7 +20,7 @@ from tailrace.checkpoint.committing import Committer, Written
 from tailrace.checkpoint.epochs import Epochs
 from tailrace.checkpoint.manifest import Manifest
 from tailrace.control.budget import STANDARD, Budget
-from tailrace.control.changing import Changing
+from tailrace.control.changing import Changing, Wanted
 from tailrace.control.clocks import AskClock, Reference
 from tailrace.control.joining import ScaleError
 from tailrace.control.orders import ALL, Decision, Line, Order
@@ -187,9 +187,13 @@ class Coordinator:
         self._ask(decide)
         return following[0] if following else None
 
-    def change(self, layout: Layout) -> int:
-        """Have another deployment, by places; the number of the change. Raises if not now."""
-        return self._change(lambda: self.roster.change(layout))
+    def change(self, wanted: Wanted) -> int:
+        """Have another deployment, by places; the number of the change. Raises if not now.
+
+        `wanted` makes it out of the one in force, also later and in another thread: when a job that
+        recovers has gone back to one.
+        """
+        return self._change(lambda: self.roster.change(wanted))
 
     def grow(self, more: int, within_s: float) -> int:
         """Expect so many more workers: the number of the stage that they are to be of.

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from tailrace.checkpoint.epochs import Act, Begin, Commit, Epochs, Write
 from tailrace.control.budget import SAME_RECORD, STANDARD, Budget
 from tailrace.control.changing import Act as ChangeAct
-from tailrace.control.changing import Changing, Prepare
+from tailrace.control.changing import Changing, Prepare, Wanted
 from tailrace.control.joining import Joining
 from tailrace.control.orders import ALL, Decision, Line, Order
 from tailrace.control.preparing import in_pieces
@@ -256,7 +256,7 @@ class Roster:
     def _change_done(self) -> int:
         return 0 if self.changing is None else self.changing.done
 
-    def change(self, layout: Layout) -> int:
+    def change(self, wanted: Wanted) -> int:
         """Have another deployment, by places; the number of the change. Raises if not now."""
         if self.changing is None:
             raise RuntimeError("this job keeps its deployment")
@@ -264,7 +264,7 @@ class Roster:
             raise RuntimeError(f"the job is {self.phase}; it changes only while it runs")
         if self.joining.growth is not None or self.joining.departure is not None:
             raise RuntimeError("the number of workers is being changed; wait for that")
-        return self.changing.ask(layout, self.now_s)
+        return self.changing.ask(wanted, self.now_s, recovers=self.phase == RECOVERING)
 
     def look_at_change(self) -> list[Order]:
         """Begin a change that is wanted, if it is time for that."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from tailrace.graph.model import Graph, Rule
 from tailrace.graph.validate import whole_number
 from tailrace.graph.wiring import InstanceId
 from tailrace.runtime.deployment import Deployment, changed
@@ -17,7 +18,8 @@ def rescaled(
 ) -> Deployment:
     """With other numbers of instances; new ones in those of the places that have least to do.
 
-    Operators that run fused with one that is named have as many.
+    Operators that run fused with one that is named have as many, and so have those that a stream
+    joins to it instance by instance.
     """
     graph = before.graph
     names = {one.name for one in graph.operators}
@@ -29,11 +31,13 @@ def rescaled(
             raise TypeError(f"parallelism of {name!r} is {count!r}; it must be a whole number")
         if count < 1:
             raise ValueError(f"parallelism of {name!r} is {count!r}; it must be at least 1")
-        for one in before.wiring.home[name].operators:
+        together = _together(graph, name)
+        for one in together:
             if wanted.setdefault(one, count) != count:
                 raise ValueError(
-                    f"{one!r} runs fused in {before.wiring.home[name].label!r}, for which both"
-                    f" {wanted[one]} and {count} instances were asked for"
+                    f"{' and '.join(map(repr, together))} have as many instances as each other, for"
+                    f" records go from one to the next instance by instance; both {wanted[one]} and"
+                    f" {count} were asked for"
                 )
     load = dict.fromkeys(places, 0)
     for worker in before.workers.values():
@@ -46,6 +50,18 @@ def rescaled(
             load[worker] += 1
             placed[InstanceId(chain.operators[0], index)] = worker
     return changed(before, parallelism=wanted, workers=placed)
+
+
+def _together(graph: Graph, name: str) -> list[str]:
+    """The operators that have as many instances as one, in the order of the graph."""
+    found, looked = {name}, set[str]()
+    while todo := found - looked:
+        looked |= todo
+        for stream in graph.streams:
+            ends = {stream.source, stream.target}
+            if stream.grouping.rule is Rule.FORWARD and ends & todo:
+                found |= ends
+    return [one.name for one in graph.operators if one.name in found]
 
 
 def placed(before: Deployment, place_of: Sequence[int]) -> Deployment:

@@ -203,7 +203,7 @@ class Core:
         }
         chains |= {where: one.chain for where, one in told.items() if one is not None}
         if epoch is not None:
-            self.cuts = Cuts(epoch, self.instances, chains, self._before_cut)
+            self.cuts = Cuts(epoch, self.instances, chains, self._before_cut, self._pause)
         for name, index, step in steps:
             other, going_on = before.get((name, index)), told.get((name, index))
             if isinstance(other, Stateful) and isinstance(step, Stateful):
@@ -417,11 +417,15 @@ class Core:
     def begin_epoch(self, epoch: int, *, last: bool = False, change: int = 0) -> None:
         """Cut the sources here; behind the job's last epoch they give nothing any more.
 
+        The marker may have come before this word, and says the same.
         With the number of a change, which is prepared, the deployment changes behind the cut.
         """
         assert self.cuts is not None, "it makes no checkpoints"
-        self.cuts.begin(epoch, change)
-        self._paused |= last
+        self.cuts.begin(epoch, change, last)
+
+    def _pause(self) -> None:
+        """What would be done from now on is done by who goes on from the last epoch."""
+        self._paused = True
 
     def encode(self, budget_ns: int = _SLICE_NS) -> bool:
         """Work on what was cut for about so long; whether there was anything to do."""
@@ -455,7 +459,7 @@ class Core:
                 fresh = False
             if not (order or timers or instance.active) or instance.ended:
                 continue
-            if timers and not (instance.full or instance.still or instance.ending):
+            if timers and not (instance.full or instance.still or instance.ending or self._paused):
                 progress |= self._fire(instance)
             if instance.ending:
                 instance.finish()
@@ -714,7 +718,7 @@ class Core:
         for _, timers, instance in self._looks:
             if not (timers or instance.active):
                 continue
-            if timers and not (instance.full or instance.still or instance.ending):
+            if timers and not (instance.full or instance.still or instance.ending or self._paused):
                 due.append(timers[0][0])
             if instance.still:
                 continue

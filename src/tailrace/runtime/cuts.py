@@ -79,12 +79,15 @@ class Cuts:
         instances: Iterable[Instance],
         chains: Mapping[tuple[str, int], Chain],
         before_cut: Callable[[Instance], None] = lambda instance: None,
+        on_last: Callable[[], None] = lambda: None,
     ) -> None:
         """What was written of steps before `epoch`, and can be built on, is in `chains`.
 
-        `before_cut` may still have an instance put something out that is of the epoch.
+        `before_cut` may still have an instance put something out that is of the epoch. `on_last` is
+        called when the job's last epoch begins.
         """
         self._before_cut = before_cut
+        self._on_last = on_last
         self._groups: dict[str, list[Instance]] = {}
         self._chains: dict[tuple[str, int], Chain] = {}
         self._over: set[tuple[str, int]] = set()  # finished, and said so
@@ -161,7 +164,7 @@ class Cuts:
         """Whether there is something to encode, or to settle."""
         return bool(self._encoding or self._settling)
 
-    def begin(self, epoch: int, change: int = 0) -> None:
+    def begin(self, epoch: int, change: int = 0, last: bool = False) -> None:
         """An epoch begins: cut what has no links to wait for. Once is enough; later it is known."""
         if epoch <= self.epoch:
             return
@@ -171,9 +174,12 @@ class Cuts:
         if self._part is not None:
             raise RuntimeError(f"epoch {epoch} begins before {self.epoch} is over")
         self.epoch = epoch
+        if last:
+            self._on_last()
         ended = all(one.ended for group in self._groups.values() for one in group)
         self._part = Part(epoch, [], [], ended)
-        marker, groups = Checkpoint(epoch, change), [[*group] for group in self._groups.values()]
+        marker = Checkpoint(epoch, change, last)
+        groups = [[*group] for group in self._groups.values()]
         if change:
             assert self.moving is not None and self.moving.number == change, change
             self._alignment = self.moving.aligned(groups, marker, self._cut_group)
@@ -187,7 +193,7 @@ class Cuts:
             self._alignment.look()
 
     def _heard(self, marker: Checkpoint) -> None:
-        self.begin(marker.epoch, marker.change)
+        self.begin(marker.epoch, marker.change, marker.last)
         self.look()
 
     def _cut_group(self, group: Group) -> None:

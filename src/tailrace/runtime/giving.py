@@ -17,10 +17,14 @@ from typing import Any
 from tailrace.graph.wiring import InstanceId
 from tailrace.runtime.instance import Instance
 from tailrace.runtime.moves import Moves
+from tailrace.runtime.reading import SourceStep
 from tailrace.runtime.sink import SinkStep
 from tailrace.runtime.state import Entry, Stateful
 from tailrace.runtime.step import call
 from tailrace.runtime.sweep import Sweep
+
+_FEW_KEYS = 512
+"""So many an instance that leaves may give at once."""
 
 Shared = dict[str, tuple[Any, bool]]
 """By operator, what a step has beside its keys, and whether all of its input had ended."""
@@ -67,8 +71,9 @@ Send = Callable[[Given], None]
 class Giving:
     """See above. Made when the instance has been cut; sends nothing by itself but what is shared.
 
-    Instances that are not reached by key give all at once: sources, whose splits are few, and those
-    that have something beside keys only.
+    Instances that are not reached by key give all at once if that is little: sources, whose splits
+    are few, and those that have something beside keys only. Of one that has many keys all the same,
+    as by partial key, its place is taken when they have come.
     """
 
     def __init__(self, instance: Instance, moves: Moves, change: int, send: Send) -> None:
@@ -94,7 +99,16 @@ class Giving:
         self._give_shared()
         self.done = False
         if self._owner is None:
-            self._give_all(moves)
+            if self._leaves and self._keys() > _FEW_KEYS:
+                index = moves.taker_of(instance.id, None).index
+                self._owner = lambda key: index
+            else:
+                self._give_all(moves)
+
+    def _keys(self) -> int:
+        """About how many there are."""
+        steps = [step for _, step in self._steps if not isinstance(step, SourceStep)]
+        return sum(len(layer) for step in steps for layer in step.layers())
 
     def _give_shared(self) -> None:
         shared = {
@@ -168,7 +182,7 @@ class Giving:
         return len(keys)
 
     def _some_listed(self, listed: Iterator[Hashable], most: int) -> int:
-        keys = list(islice(listed, most))
+        keys = list(dict.fromkeys(islice(listed, most)))
         if keys:
             self._give_those(keys, self._steps)
         else:

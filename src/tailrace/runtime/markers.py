@@ -46,10 +46,12 @@ class Checkpoint(Marker):
     """What comes before it belongs to the epoch, what comes behind it to the next.
 
     With the number of a change, what comes behind it was sent under another deployment, too.
+    Behind the job's last epoch nothing comes: whoever hears of that reads no more.
     """
 
     epoch: int
     change: int = 0
+    last: bool = False
 
 
 @dataclass(frozen=True, slots=True)

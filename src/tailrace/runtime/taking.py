@@ -35,6 +35,7 @@ class Taking:
         self._keyed = moves.routes(instance.id.operator) is not None
         # Where nothing is kept for keys, the marker alone keeps their records in order.
         self._keeps = any(isinstance(step, Stateful) for _, step in instance.steps)
+        self._begun = not self._comes  # what is shared is there, so keys may be put in
         self.ready = not self._comes
         """Whether its records may be processed, but for those that wait for their keys."""
         if self._comes:
@@ -79,17 +80,14 @@ class Taking:
             if not self._comes:
                 self._merge(given)
         self._early.append(given)
-        if not self.ready and self._has_enough():
+        if not self._begun and len(self._shared) == len(self._givers):
             self._begin()
-        if self.ready:
+        if self._begun:
             early, self._early = self._early, []
             for one in early:
                 self._put_in(one)
-
-    def _has_enough(self) -> bool:
-        if self._keyed:
-            return len(self._shared) == len(self._givers)
-        return {one.giver for one in self._early if one.done} >= self._givers
+        if self._begun and not self.ready and not self._undone:
+            self._is_ready()
 
     def _merge(self, given: Given) -> None:
         """What an instance that leaves for good has beside its keys; this one has its place."""
@@ -131,8 +129,13 @@ class Taking:
                     others = [one[name][0] for one in self._shared.values() if name in one]
                     some = [value for value in others if value is not None]
                     call(name, "restore", step.be_beside, some)
-        if self._keyed and self._keeps:
-            self._keep()
+        self._begun = True
+        if self._keyed:
+            if self._keeps:
+                self._keep()
+            self._is_ready()
+
+    def _is_ready(self) -> None:
         self.ready = True
         self.instance.still = False
 

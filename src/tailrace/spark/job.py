@@ -8,7 +8,7 @@ import time
 import uuid
 import weakref
 from collections import deque
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -175,8 +175,12 @@ class Job:
 
     @property
     def _present(self) -> Deployment:
-        """Who runs where and owns which keys now, by places; made once for each layout."""
-        layout, (known, deployment) = self._layout, self._deployed
+        """Who runs where and owns which keys now, by places."""
+        return self._deployment_of(self._layout)
+
+    def _deployment_of(self, layout: Layout) -> Deployment:
+        """Made once for each layout."""
+        known, deployment = self._deployed
         if layout is not known:
             deployment = layout.of(self._graph)
             self._deployed = layout, deployment
@@ -408,23 +412,23 @@ class Job:
         stay in order. Returns at once, unless workers have to join or to leave.
         """
         if isinstance(what, Tables):
-            before = self._present
-            return self._change(changed(before, routes=routes_by(what, before)), "keys by tables")
+            return self._change(
+                lambda before: changed(before, routes=routes_by(what, before)), "keys by tables"
+            )
         if not isinstance(what, Plan):
             raise TypeError(f"a Plan or Tables was expected; this is {type(what).__name__}")
         workers, present = len(what.places), self._coordinator.roster.workers
-        after = self._planned(what)  # what cannot be is refused before anything is done
+        self._planned(what, self._present)  # what cannot be is refused before anything is done
         if workers > present:
             self.scale_workers(workers, spread=False)
-        change = self._change(after, "instances by a plan")
+        change = self._change(lambda before: self._planned(what, before), "instances by a plan")
         if workers < present:
             change.await_done()
             self.scale_workers(workers)
         return change
 
-    def _planned(self, plan: Plan) -> Deployment:
+    def _planned(self, plan: Plan, before: Deployment) -> Deployment:
         """What a plan means for the job as it runs; its places are the job's."""
-        before = self._present
         wanted = apply(plan, self._graph)
         numbers = {one.name: one.parallelism for one in wanted.operators}
         if wire(wanted).streams.keys() != before.wiring.streams.keys():
@@ -449,14 +453,18 @@ class Job:
         wanted = {**(numbers or {}), **more}
         if not wanted:
             raise ValueError("no operator was named; for example job.rescale(count=4)")
-        places = self._places(self._coordinator.roster.workers)
-        after = rescaled(self._present, wanted, places)
         told = ", ".join(f"{name} to {count}" for name, count in wanted.items())
-        return self._change(after, f"instances of {told}")
+        workers = self._coordinator.roster.workers
+        return self._change(
+            lambda before: rescaled(before, wanted, self._places(workers)), f"instances of {told}"
+        )
 
     def move(self, places: Mapping[tuple[str, int], int]) -> Change:
         """Have instances, by operator and index, run in other workers, by rank."""
-        before = self._present
+        told = ", ".join(f"{one[0]}[{one[1]}] to worker {rank}" for one, rank in places.items())
+        return self._change(lambda before: self._moved(places, before), told)
+
+    def _moved(self, places: Mapping[tuple[str, int], int], before: Deployment) -> Deployment:
         seats = self._coordinator.roster.seats
         moved = {}
         for (operator, index), rank in places.items():
@@ -466,8 +474,7 @@ class Job:
             if rank < 0 or rank not in seats:
                 raise ValueError(f"there is no worker {rank}; there are {len(seats)}")
             moved[InstanceId(home.operators[0], index)] = seats.index(rank)
-        told = ", ".join(f"{one[0]}[{one[1]}] to worker {rank}" for one, rank in places.items())
-        return self._change(changed(before, workers=moved), told)
+        return changed(before, workers=moved)
 
     def _can_rescale(self, chain: Chain) -> bool:
         graph, checkpoints = self._graph, self._checkpoints is not None
@@ -482,9 +489,16 @@ class Job:
         checkpoints = self._checkpoints is not None
         return [one.name for one in self._graph.operators if is_tied(one, checkpoints=checkpoints)]
 
-    def _change(self, after: Deployment, moves: str) -> Change:
-        check_moves(self._present, after, checkpoints=self._checkpoints is not None)
-        return Change(self._coordinator, self._coordinator.change(after.layout), moves)
+    def _change(self, wanted: Callable[[Deployment], Deployment], moves: str) -> Change:
+        """Have what `wanted` makes of what runs: while the job recovers, of what then runs."""
+
+        def checked(layout: Layout) -> Layout:
+            before = self._deployment_of(layout)
+            after = wanted(before)
+            check_moves(before, after, checkpoints=self._checkpoints is not None)
+            return after.layout
+
+        return Change(self._coordinator, self._coordinator.change(checked), moves)
 
     def scale_workers(self, workers: int, *, timeout_s: float = 60.0, spread: bool = True) -> None:
         """Have so many workers from now on; nothing stops for that.
@@ -532,7 +546,10 @@ class Job:
             if after.workers == before.workers:
                 return
             try:
-                change = self._change(after, f"instances over {workers} workers")
+                change = self._change(
+                    lambda before: spread_over(before, self._places(workers), self._tied()),
+                    f"instances over {workers} workers",
+                )
                 if change.await_done(until_s - time.monotonic()):
                     return
             except ChangeError:

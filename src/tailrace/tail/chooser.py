@@ -116,6 +116,8 @@ class Chooser:
         """How long a period is now."""
         self.present = OFF_SETTING
         """What is on, a trial included."""
+        self.settled = False
+        """Whether, by the last period, there is nothing to try now."""
         self.thresholds = Thresholds()
         self._kept = OFF_SETTING
         self._trial: _Trial | None = None
@@ -127,7 +129,7 @@ class Chooser:
         self._side = 0
         self._noise = _FIRST_NOISE
         self._periods = self._needless = 0
-        self._failures: dict[Setting, _Failure] = {}
+        self._failures: dict[str, _Failure] = {}  # by what was on, whichever streams had it
 
     @property
     def margin(self) -> float:
@@ -184,6 +186,7 @@ class Chooser:
                 assert self._p99 is not None
                 fewer = setting.is_part_of(self._kept)
                 return self._begin(_Trial(setting, why, self._p99, period, fewer))
+        self.settled = True
         return Decision(None, self._told())
 
     # ---- what is known ----
@@ -232,13 +235,13 @@ class Chooser:
 
     def _may(self, setting: Setting, now_s: float) -> bool:
         """Not what has failed lately, unless all has become twice as slow since."""
-        failure = self._failures.get(setting)
+        failure = self._failures.get(self._kind(setting))
         assert self._p99 is not None
         return failure is None or now_s >= failure.until_s or self._p99 > failure.p99 + _TWICE
 
     def _begin(self, trial: _Trial) -> Decision:
         self._trial, self.present = trial, trial.setting
-        self._needless = 0
+        self._needless, self.settled = 0, False
         return Decision(trial.setting, f"tries {trial.setting}: {trial.why}")
 
     # ---- what came of it ----
@@ -257,7 +260,7 @@ class Chooser:
             self._without = found
         self.thresholds.wrong(trial.setting, trial.period)
         self._trial, self.present = None, self._kept
-        self._last, self._periods = None, 0
+        self._last, self._periods = None, _PERIODS_BEFORE - 1
         self._why = (
             f"{self._kept}: {trial.setting} was tried and did not help, {change};"
             f" not again for {wait_s:,.0f} s"
@@ -270,17 +273,25 @@ class Chooser:
         self.thresholds.right(trial.setting)
         self._kept, self._trial, self._why = trial.setting, None, why
         self._forget()
-        self._p99 = p99
+        self._p99, self._periods = p99, _PERIODS_BEFORE - 1
         if self._kept == OFF_SETTING:
             self._without = p99
         return Decision(None, why)
 
     def _failed(self, setting: Setting, now_s: float, p99: float) -> float:
         """It is not tried again for a while; for how long."""
-        before = self._failures.get(setting)
+        before = self._failures.get(kind := self._kind(setting))
         wait_s = self.again_s if before is None else min(2 * before.wait_s, self.most_again_s)
-        self._failures[setting] = _Failure(now_s + wait_s, wait_s, p99)
+        self._failures[kind] = _Failure(now_s + wait_s, wait_s, p99)
         return wait_s
+
+    def _kind(self, setting: Setting) -> str:
+        """What it is remembered by: streams come and go around a limit, and would be news."""
+        if setting == OFF_SETTING:
+            return "off"
+        if setting != self._kept and setting.is_part_of(self._kept):
+            return "fewer"
+        return " ".join(sorted({mode for _, mode in setting.modes})) + " replay" * setting.replay
 
     def _told(self) -> str:
         return self._why or f"{self._kept}: nothing is known to help"

@@ -12,15 +12,12 @@ and c, where five machines are meant and there are few cores, it is sleep, of tw
 the slow worker: so a worker can be as busy as in the thesis though there are fewer cores.
 
 Du's and Storm's policies change something every 5 s only. In the quick run they are on for less
-than that in all: they have not begun by then, and stand for what they are until then. In the full
-run each policy is on for `FULL_S` before it is measured, in a job of its own.
+than that in all: they have not begun by then, and stand for what they are until then (only in c).
+In the full run each policy is on for `FULL_S` before it is measured, in a job of its own.
 """
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -30,17 +27,18 @@ from pyspark import cloudpickle
 
 import tailrace as tr
 from tail_parts import stage as stage_module
-from tail_parts.stage import Arriving, Noted, Stage, audit, in_turns, notes_in, summed_up
+from tail_parts.disturbing import bind, compressing
+from tail_parts.stage import AUTO_S, Arriving, Noted, Stage, audit, in_turns, notes_in, summed_up
 from tailrace.spark.job import Job
-from tailrace.tail.modes import Tail
 
 WORKERS = 5
-MODES: tuple[Tail, ...] = ("off", "du", "storm", "balance", "shared")
+MODES = ("off", "du", "storm", "balance", "shared", "auto")
+SLOW = ("du", "storm")
+"""They change something every five seconds."""
 FULL_S = 90.0
 OPERATIONS = 20_000
 SLEEP_S = 0.0005
 _OVERSLEEPS_S = 0.00008
-_COMPRESS = "import os, zlib\nwhile True: zlib.compress(os.urandom(1 << 20), 9)"
 SCENARIOS: dict[str, float] = {"a": 1_500.0, "b": 600.0, "c": 1_100.0}
 """With records per second."""
 
@@ -80,33 +78,12 @@ def bolts(scenario: str) -> int:
     return 3 if scenario == "a" else WORKERS
 
 
-def bind(job: Job) -> None:
-    """Workers 0 and 1 to one core, the others to another, if there are two."""
-    cores = sorted(os.sched_getaffinity(0))
-    for worker in job.workers:
-        core = cores[0] if worker["rank"] < 2 else cores[min(1, len(cores) - 1)]
-        os.sched_setaffinity(worker["pid"], {core})
-
-
-def compressing(job: Job) -> Callable[[], None]:
-    """A program beside workers 0 and 1; what ends it."""
-    core = min(os.sched_getaffinity(0))
-    process = subprocess.Popen([sys.executable, "-c", _COMPRESS])
-    os.sched_setaffinity(process.pid, {core})
-
-    def end() -> None:
-        process.kill()
-        process.wait()
-
-    return end
-
-
 def disturbed(scenario: str, job: Job) -> Callable[[], None]:
     """Make a scenario of a job."""
     if scenario != "b":
         return lambda: None
-    bind(job)
-    return compressing(job)
+    bind(job, {0, 1})
+    return compressing()
 
 
 def scene(stage: Stage, scenario: str, quick: bool) -> dict[str, Any]:
@@ -114,8 +91,9 @@ def scene(stage: Stage, scenario: str, quick: bool) -> dict[str, Any]:
     instances = WORKERS + 3 * bolts(scenario)
     placement = tuple(instance % WORKERS for instance in range(instances))
     found: dict[str, Any] = {"lost": 0, "duplicated": 0}
-    turns: dict[str, list[list[float]]] = {mode: [] for mode in MODES}
-    together = [MODES] if quick else [(mode,) for mode in MODES]
+    here = [mode for mode in MODES if not quick or scenario == "c" or mode not in SLOW]
+    turns: dict[str, list[list[float]]] = {mode: [] for mode in here}
+    together = [here] if quick else [[mode] for mode in here]
     for number, modes in enumerate(together):
         folder = stage.folder / f"balance-{scenario}-{number}"
         folder.mkdir()
@@ -124,21 +102,23 @@ def scene(stage: Stage, scenario: str, quick: bool) -> dict[str, Any]:
             topology(scenario, folder),
             modes,
             rounds=5,
-            slice_s=0.5 if quick else 6.0,
-            settle_s=0.15 if quick else 1.0,
+            slice_s=0.3 if quick else 6.0,
+            settle_s=0.1 if quick else 1.0,
             placement=placement,
             before=lambda job: disturbed(scenario, job),
             warm_s=0.0 if quick else FULL_S,
+            auto_s=AUTO_S if quick else FULL_S,
         )
+        found["auto_chose"] = found.get("auto_chose") or slices.chose
         notes = notes_in(folder)
         lost, duplicated = audit(notes, WORKERS)
         found["lost"] += lost
         found["duplicated"] += duplicated
         for mode in modes:
             turns[mode] += slices.latencies_ms(notes, mode)
-    for mode in MODES:
+    for mode in here:
         found[mode] = summed_up(turns[mode])
-    for mode in MODES[1:]:
+    for mode in here[1:]:
         change = 100 * (found[mode]["p99"] / found["off"]["p99"] - 1)
         found[f"{mode}_p99_change_percent"] = round(change, 1)
     return found
@@ -168,5 +148,6 @@ def table(found: dict[str, Any]) -> str:
             f" {one[mode]['p99']:>6} {one[mode]['p99_spread']}  p99.9 {one[mode]['p99.9']:>6}"
             f"  of {one[mode]['records']}"
             for mode in MODES
+            if mode in one
         ]
     return "\n".join(lines)

@@ -1,12 +1,11 @@
 """Replay of stragglers: p99, p99.9 and cost of sending late records again, or a share of all twice.
 
-    python bench/tail_parts/replay.py [--full]
-
 Exclamation as in table 5.2 of Du's thesis: 4 operators of 5 instances each, on 5 workers, with
 Poisson arrivals. One job all the time; what is done for its tail is changed while it runs, in
 rounds of changing order: nothing, adaptive timeout with replay, and 20, 50 and 100% sent twice at
-once. Latency counts from when a record was due to the end of its sink. `cost_percent` is what was
-sent twice of all, `cpu_percent` how much more CPU time workers took than with nothing done.
+once; and auto, once it knows. Latency counts from when a record was due to the end of its sink.
+`cost_percent` is what was sent twice of all, `cpu_percent` how much more CPU time workers took than
+with nothing done.
 
 Three settings. `quiet`: nothing is disturbed on purpose. `stopped`: in every slice some worker is
 stopped for 20 ms (SIGSTOP), as a busy neighbour or the host would do; records whose source is in
@@ -21,31 +20,31 @@ records are not followed; `overhead_as_used_percent` is that.
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
 import statistics
-import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pyspark import cloudpickle
+
 import tailrace as tr
 from harness.arrivals import POISSON, pace_of
 from harness.spread import Spread, limits, rounded
-from harness.steal import steal_ticks, stolen_percent
+from tail_parts import stage as stage_module
+from tail_parts.stage import Stage, chooser, settled
 from tailrace.apps.exclamation import exclamation
 from tailrace.apps.word_count import count, sentences
 from tailrace.connectors.generate import Generate
 from tailrace.control.progress.summary import Summary
 from tailrace.runtime.histogram import Histogram
 from tailrace.runtime.sink import Sink
-from tailrace.spark.session import local_spark
 
 WAYS = {
     "default": "off",
@@ -53,14 +52,14 @@ WAYS = {
     "replication_20": "replicate 20%",
     "replication_50": "replicate 50%",
     "replication_100": "replicate 100%",
+    "auto": "auto",
 }
 WORKERS = 5
 STOP_S = 0.020
-MOST_STOLEN_PERCENT = 0.5
 SPREAD_OUT = tuple(i % WORKERS for i in range(4 * WORKERS))
 BESIDE = (*(i % 2 for i in range(WORKERS)), *SPREAD_OUT[WORKERS:])
 """All sources in the first two workers, the rest spread out."""
-SETTINGS = {
+SETTINGS: dict[str, tuple[tuple[int, ...], Sequence[int]]] = {
     "quiet": (SPREAD_OUT, ()),
     "stopped": (SPREAD_OUT, range(WORKERS)),
     "stopped_beside_sources": (BESIDE, range(2, WORKERS)),
@@ -76,18 +75,23 @@ class Plan:
     stopped_s: float
     settle_s: float
     overhead_rounds: int
+    auto_s: float
+    """For so long at most auto looks and tries."""
     stopped_ways: tuple[str, ...]
-    """Of the setting in which sources are stopped, too."""
+    """Of the setting in which sources are stopped, too; none: it is left out."""
+    beside_ways: tuple[str, ...]
 
 
 QUICK = Plan(
     per_s=2_000,
     rounds=5,
-    quiet_s=0.25,
-    stopped_s=0.5,
-    settle_s=0.1,
+    quiet_s=0.2,
+    stopped_s=0.35,
+    settle_s=0.08,
     overhead_rounds=5,
-    stopped_ways=("default", "adaptive"),
+    auto_s=7.0,
+    stopped_ways=(),
+    beside_ways=("default", "adaptive", "replication_100", "auto"),
 )
 FULL = Plan(
     per_s=2_000,
@@ -96,7 +100,9 @@ FULL = Plan(
     stopped_s=0.5,
     settle_s=0.1,
     overhead_rounds=15,
+    auto_s=60.0,
     stopped_ways=tuple(WAYS),
+    beside_ways=tuple(WAYS),
 )
 
 
@@ -132,34 +138,39 @@ class Found:
 class Setting:
     """One job, in which all ways have their turns."""
 
-    def __init__(self, spark: Any, name: str, plan: Plan) -> None:
+    def __init__(self, stage: Stage, name: str, plan: Plan) -> None:
         self.placement, self.ranks = SETTINGS[name]
         self.plan = plan
         self.seconds = plan.stopped_s if self.ranks else plan.quiet_s
-        self.found = {way: Found() for way in (plan.stopped_ways if name == "stopped" else WAYS)}
+        ways = {"stopped": plan.stopped_ways, "stopped_beside_sources": plan.beside_ways}
+        self.found = {way: Found() for way in ways.get(name, tuple(WAYS))}
         self.chance = random.Random(1)
-        self.spark = spark
+        self.stage = stage
 
     def measure(self) -> dict[str, Any]:
         """All rounds; then everything that came is counted."""
-        stolen = 0
+        chose, policy = "", chooser(0.6)
         with tempfile.TemporaryDirectory(prefix="tailrace-bench-") as folder:
             topology, loud = exclamation(Generate(str, pace=pace_of(POISSON, self.plan.per_s)))
             loud.sink(Seen(Path(folder)), name="sink")
-            self.job = topology.start(self.spark, placement=self.placement, progress_s=0.05)
+            self.job = topology.start(
+                self.stage.spark,
+                placement=self.placement,
+                progress_s=0.05,
+                tail=policy,
+            )
             self.job.await_running(60)
-            for _ in range(8):
+            chose = settled(self.job, policy, self.plan.auto_s, lambda _: self.disturb())
+            for _ in range(5):
                 self.slice("replay")  # for a first timeout
             for number in range(self.plan.rounds):
                 order = list(self.found)
                 random.Random(number).shuffle(order)
                 for way in order:
-                    for _ in range(2):
-                        before = steal_ticks()
-                        took = self.slice(WAYS[way])
-                        if stolen_percent(before, steal_ticks()) <= MOST_STOLEN_PERCENT:
-                            break
-                        stolen += 1
+                    took = self.stage.undisturbed(
+                        lambda way=way: self.slice(WAYS[way]),  # type: ignore[misc]
+                        until_s=self.stage.latest_s,
+                    )
                     add(self.found[way], *took)
             self.job.stop()
             emitted = sum(self.job.last_progress.emitted.values())
@@ -171,7 +182,7 @@ class Setting:
             **told,
             "lost": emitted - len(seen),
             "duplicated": sum(seen.values()) - len(seen),
-            "stolen_slices": stolen,
+            "auto_chose": chose,
         }
 
     def slice(self, tail: str) -> tuple[Summary, Summary]:
@@ -179,6 +190,11 @@ class Setting:
         self.job.set_tail(tail)
         time.sleep(self.plan.settle_s)
         before = self.job.last_progress
+        self.disturb()
+        return before, self.job.last_progress
+
+    def disturb(self) -> None:
+        """For as long as a slice is, with a stop in between if there are any here."""
         left_s = self.seconds
         if self.ranks:
             pid = self.job.workers[self.chance.choice(self.ranks)]["pid"]
@@ -189,7 +205,6 @@ class Setting:
             os.kill(pid, signal.SIGCONT)
             left_s -= early_s + STOP_S
         time.sleep(left_s)
-        return before, self.job.last_progress
 
 
 def add(found: Found, before: Summary, after: Summary) -> None:
@@ -243,7 +258,7 @@ def overhead(spark: Any, plan: Plan) -> dict[str, Any]:
             job.set_tail(tail)
             time.sleep(plan.settle_s)
             before = job.last_progress
-            time.sleep(plan.stopped_s)
+            time.sleep(plan.quiet_s)
             after = job.last_progress
             emitted = sum(after.emitted.values()) - sum(before.emitted.values())
             used_s = sum(after.cpu_s.values()) - sum(before.cpu_s.values())
@@ -265,28 +280,38 @@ def overhead(spark: Any, plan: Plan) -> dict[str, Any]:
     }
 
 
-def run(quick: bool) -> dict[str, Any]:
-    """All of it; under a minute if quick."""
+def run(stage: Stage, quick: bool) -> dict[str, Any]:
+    """The section's figures."""
     plan = QUICK if quick else FULL
-    from pyspark import cloudpickle
-
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    began = time.monotonic()
-    spark = local_spark(WORKERS)
-    try:
-        found = {name: Setting(spark, name, plan).measure() for name in SETTINGS}
-        following = overhead(spark, plan)
-    finally:
-        spark.stop()
+    cloudpickle.register_pickle_by_value(stage_module)
+    cloudpickle.register_pickle_by_value(__import__(__name__, fromlist=["x"]))
+    found: dict[str, Any] = {}
+    for name in SETTINGS:
+        if name == "stopped" and not plan.stopped_ways:
+            continue
+        stage.say(f"replay: {name}")
+        found[name] = Setting(stage, name, plan).measure()
+    stage.say("replay: what following costs")
+    following = overhead(stage.spark, plan)
     return {
         **found,
         **following,
-        "seconds": round(time.monotonic() - began, 1),
         "lost": sum(one["lost"] for one in found.values()),
         "duplicated": sum(one["duplicated"] for one in found.values()),
     }
 
 
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[1]))
-    print(json.dumps(run(quick="--full" not in sys.argv)))
+def table(found: dict[str, Any]) -> str:
+    """As text."""
+    lines = []
+    for name in (name for name in SETTINGS if name in found):
+        lines.append(f"exclamation, {name.replace('_', ' ')}")
+        for way in WAYS:
+            if way in found[name]:
+                one = found[name][way]
+                lines.append(
+                    f"  {way:16} p50 {one['p50_ms']:>6} ms  p99 {one['p99_ms']:>6}"
+                    f" {one['p99_ms_rounds']}  p99.9 {one['p99.9_ms']:>6}  of {one['records']}"
+                )
+    lines.append(f"following all batches of the word count costs {found['overhead_percent']}%")
+    return "\n".join(lines)

@@ -22,14 +22,13 @@ import tailrace as tr
 from harness.spread import rounded
 from tail_parts import stage as stage_module
 from tail_parts.stage import Arriving, Noted, Stage, audit, in_turns, notes_in, summed_up
-from tailrace.tail.modes import Tail
 
 SERVERS = 4
 SERVICE_MS = 1000 / 450
 UTILISATION = 0.78
 FIGURE = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 _OVERSLEEPS_S = 0.00008
-MODES: tuple[Tail, ...] = ("off", "shared", "balance")
+MODES = ("off", "shared", "balance", "auto")
 
 
 def served(record: tuple[int, int]) -> tuple[int, int, int]:
@@ -75,12 +74,13 @@ def at(stage: Stage, utilisation: float, rounds: int, slice_s: float) -> dict[st
         MODES,
         rounds=rounds,
         slice_s=slice_s,
-        settle_s=0.2,
+        settle_s=0.15,
         placement=(0, *range(1, SERVERS + 1)),
     )
     notes = notes_in(folder)
     lost, duplicated = audit(notes)
     found: dict[str, Any] = {"utilisation": utilisation, "lost": lost, "duplicated": duplicated}
+    found["auto_chose"] = slices.chose
     services = [one for turn in slices.services_ms(notes, "shared") for one in turn]
     service_ms = fmean(services)
     real = rate_per_s * service_ms / 1000 / SERVERS
@@ -109,7 +109,7 @@ def run(stage: Stage, quick: bool) -> dict[str, Any]:
     cloudpickle.register_pickle_by_value(stage_module)
     cloudpickle.register_pickle_by_value(__import__(__name__, fromlist=["x"]))
     stage.say(f"shared: {UTILISATION:.0%}")
-    found = at(stage, UTILISATION, 5, 1.0 if quick else 8.0)
+    found = at(stage, UTILISATION, 5, 0.5 if quick else 8.0)
     if not quick:
         found["figure_5_6"] = []
         for utilisation in FIGURE:

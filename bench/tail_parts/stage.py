@@ -2,6 +2,8 @@
 
 A job runs once for all contestants. They take turns in it, in slices: `job.set_tail` turns one on,
 what is due in the first part of the slice does not count (queues of before run out), the rest does.
+"auto" has some seconds for itself before that, in which it looks and tries; in its turns it goes on
+with what it has found, so they are what it is like once it knows.
 Slices from which the machine's host stole time are repeated. Every record has a number and the time
 when it was due; sinks note both, with when work on it began and when it was done.
 """
@@ -18,15 +20,20 @@ from typing import Any, Protocol, TypeVar
 
 from harness.spread import rounded
 from tailrace.connectors.generate import Poisson
+from tailrace.runtime.histogram import Histogram
 from tailrace.runtime.sink import Sink
 from tailrace.runtime.source import Reader, Source, Split
 from tailrace.spark.job import Job
-from tailrace.tail.modes import Tail
+from tailrace.tail.chooser import Chooser
 from tailrace.topology import Topology
 
 T = TypeVar("T")
 PERCENTS = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p99.9": 99.9}
 _PATIENCE_S = 30.0
+LATEST_S = 70.0
+"""After so long a quick run repeats no slice any more, whatever was stolen from it."""
+AUTO_S = 6.0
+"""For so long at most auto looks and tries in a quick run."""
 Note = tuple[int, int, int, int]
 """A record's number, and when it was due, begun and done, in ns of the monotonic clock."""
 
@@ -35,6 +42,7 @@ class Stage(Protocol):
     """What a section gets: the frame of the benchmark, and Spark."""
 
     folder: Path
+    latest_s: float
 
     @property
     def spark(self) -> Any: ...
@@ -131,6 +139,8 @@ class Slices:
     """When each contestant had its turns, without their beginnings."""
 
     of: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    chose: str = ""
+    """What auto had found, and why, in its words."""
 
     def latencies_ms(self, notes: Sequence[Note], name: str) -> list[list[float]]:
         """By turn: from when a record was due until it was done."""
@@ -156,7 +166,7 @@ class Slices:
 def in_turns(
     stage: Stage,
     topology: Topology,
-    modes: Sequence[Tail],
+    modes: Sequence[str],
     *,
     rounds: int,
     slice_s: float,
@@ -164,25 +174,32 @@ def in_turns(
     placement: tuple[int, ...],
     before: Callable[[Job], Callable[[], None]] = lambda job: lambda: None,
     warm_s: float = 0.0,
-    **options: Any,
+    auto_s: float = AUTO_S,
 ) -> Slices:
     """Run a job in which the modes take turns, in changing order; end it, and say who had which.
 
     `before` may do something to the running job first, and gives what ends that. The first mode
-    is on for `warm_s` before anything counts.
+    is on for `warm_s` before anything counts, and auto for `auto_s`.
     """
-    job = topology.start(stage.spark, placement=placement, **options)
+    policy = chooser()
+    tail: Any = policy if "auto" in modes else "off"
+    job = topology.start(stage.spark, placement=placement, tail=tail, progress_s=0.05)
     slices = Slices()
     try:
         job.await_running(_PATIENCE_S)
         undo = before(job)
         try:
+            if "auto" in modes:
+                slices.chose = settled(job, policy, auto_s)
             job.set_tail(modes[0])
             time.sleep(max(warm_s, settle_s))
             for number in range(rounds):
                 shift = number % len(modes)
                 for mode in (*modes[shift:], *modes[:shift]):
-                    turn = stage.undisturbed(lambda mode=mode: _turn(job, mode, slice_s, settle_s))  # type: ignore[misc]
+                    turn = stage.undisturbed(
+                        lambda mode=mode: _turn(job, mode, slice_s, settle_s),  # type: ignore[misc]
+                        until_s=stage.latest_s,
+                    )
                     slices.of.setdefault(mode, []).append(turn)
         finally:
             undo()
@@ -194,7 +211,73 @@ def in_turns(
     return slices
 
 
-def _turn(job: Job, mode: Tail, slice_s: float, settle_s: float) -> tuple[int, int]:
+def chooser(least_s: float = 0.4) -> Chooser:
+    """One in a hurry: periods as short as slices, and nothing is tried twice in a minute."""
+    return Chooser(least_s=least_s, records=200, again_s=120.0)
+
+
+def settled(
+    job: Job, policy: Chooser, most_s: float, during: Callable[[float], None] = time.sleep
+) -> str:
+    """Wait until auto has tried what there is to try, if not for too long.
+
+    Returns how long that was, what it has found, and why, in its words.
+    """
+    begun = time.monotonic()
+    while not policy.settled and time.monotonic() - begun < most_s:
+        during(0.1)
+    took_s = time.monotonic() - begun
+    why = next(iter(job.last_progress.tails.values()), "").partition(". ")[2]
+    end = "settled" if policy.settled else "not settled"
+    return f"{end} after {took_s:.1f} s: {policy.present}. {why}"
+
+
+def slices_by_progress(
+    stage: Stage,
+    job: Job,
+    tails: Sequence[str],
+    *,
+    rounds: int,
+    slice_s: float,
+    settle_s: float,
+    during: Callable[[float], None] = time.sleep,
+) -> dict[str, list[Histogram]]:
+    """The latencies that workers tell of, by who had the turn; the job must tell them often.
+
+    `during` takes as long as it is told, and may disturb the job meanwhile.
+    """
+    found: dict[str, list[Histogram]] = {tail: [] for tail in tails}
+
+    def turn(tail: str) -> Histogram:
+        job.set_tail(tail)
+        time.sleep(settle_s)
+        before = job.last_progress
+        during(slice_s - settle_s)
+        return job.last_progress.latency_since(before)
+
+    for number in range(rounds):
+        shift = number % len(tails)
+        for tail in (*tails[shift:], *tails[:shift]):
+            one = stage.undisturbed(lambda tail=tail: turn(tail), until_s=stage.latest_s)  # type: ignore[misc]
+            found[tail].append(one)
+    return found
+
+
+def of_histograms(turns: Sequence[Histogram]) -> dict[str, Any]:
+    """Percentiles of all turns together, and the spread of p99 over them; in ms."""
+    whole = Histogram()
+    for turn in turns:
+        whole.merge(turn)
+    found: dict[str, Any] = {
+        name: rounded(whole.percentile_ns(percent) / 1e6) for name, percent in PERCENTS.items()
+    }
+    p99s = sorted(turn.percentile_ns(99) / 1e6 for turn in turns if turn.total)
+    found["p99_spread"] = [rounded(p99s[0]), rounded(median(p99s)), rounded(p99s[-1])]
+    found["records"] = whole.total
+    return found
+
+
+def _turn(job: Job, mode: str, slice_s: float, settle_s: float) -> tuple[int, int]:
     job.set_tail(mode)
     time.sleep(settle_s)
     begin_ns = time.monotonic_ns()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tailrace.routing.tables import Tables
     from tailrace.runtime.core import Limits
     from tailrace.runtime.sink import Guarantee
+    from tailrace.tail.chooser import Chooser
 
 
 class StartOptions(TypedDict, total=False):
@@ -52,7 +53,7 @@ class StartOptions(TypedDict, total=False):
     adapt: float | str | None
     elastic: tuple[int, int] | ElasticPolicy | None
     locality: bool
-    tail: str
+    tail: str | Chooser
 
 
 class TransformOptions(TypedDict, total=False):

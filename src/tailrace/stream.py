@@ -20,7 +20,7 @@ from tailrace.runtime.process import Operator, Process
 from tailrace.runtime.sink import Sink, SinkLogic
 from tailrace.runtime.times import check_seconds
 from tailrace.spark.shippable import check_ships
-from tailrace.tail.modes import Tail, check_tail
+from tailrace.tail.modes import OwnTail, check_own
 
 if TYPE_CHECKING:
     from tailrace.keyed import KeyedStream
@@ -278,15 +278,16 @@ class Stream:
 
     # ---- groupings ----
 
-    def shuffle(self, *, tail: Tail | None = None) -> Stream:
+    def shuffle(self, *, tail: OwnTail | None = None) -> Stream:
         """Records spread evenly over the next operator's instances.
 
         `tail` says how, for short tails of latency: "off" in turn, "balance" to where each will be
-        done soonest, "shared" to whoever is free first. By default as `start(tail=...)` says.
+        done soonest, "shared" to whoever is free first, "auto" by whichever of these is measured to
+        make the p99 shorter while it runs. By default as `start(tail=...)` says.
         """
         return self._grouped(Rule.SHUFFLE, tail=tail)
 
-    def local_or_shuffle(self, *, tail: Tail | None = None) -> Stream:
+    def local_or_shuffle(self, *, tail: OwnTail | None = None) -> Stream:
         """Spread over the instances in the same worker, or over all if there is none.
 
         With a `tail` other than "off", see `shuffle`, others help when those are overloaded.
@@ -331,7 +332,7 @@ class Stream:
     # ---- how ----
 
     def _regrouped(self, rule: Rule, function: Any = None, tail: str | None = None) -> list[End]:
-        grouping = Grouping(rule, function, tail if tail is None else check_tail(tail))
+        grouping = Grouping(rule, function, tail if tail is None else check_own(tail))
         return [end._replace(grouping=grouping) for end in self._ends]
 
     def _grouped(self, rule: Rule, function: Any = None, tail: str | None = None) -> Stream:

@@ -88,24 +88,27 @@ def output(cost: Cost) -> str:
 
 
 def yahoo_page_load(
-    source: Source, parallelism: int = INSTANCES, operations: int = 0
+    source: Source, parallelism: int = INSTANCES, operations: int = 0, delay_s: float = 0.0
 ) -> tuple[Topology, Stream]:
-    """The topology, and its stream of output lines; each operator does `operations` additions."""
+    """The topology, and its stream of output lines.
+
+    Each operator does `operations` additions and then waits for `delay_s`.
+    """
     topology = Topology("yahoo page load")
     return topology, (
         topology.source(source, name="log", parallelism=parallelism)
         .shuffle()
-        .map(with_work(transform, operations), name="transform")
+        .map(with_work(transform, operations, delay_s), name="transform")
         .shuffle()
-        .filter(with_work(succeeded, operations), name="filter")
+        .filter(with_work(succeeded, operations, delay_s), name="filter")
         .shuffle()
-        .map(with_work(join, operations), name="join")
+        .map(with_work(join, operations, delay_s), name="join")
         .shuffle()
-        .filter(with_work(has_site, operations), name="filter 2")
+        .filter(with_work(has_site, operations, delay_s), name="filter 2")
         .shuffle()
-        .map(with_work(aggregate, operations), name="aggregate")
+        .map(with_work(aggregate, operations, delay_s), name="aggregate")
         .shuffle()
-        .map(with_work(output, operations), name="output")
+        .map(with_work(output, operations, delay_s), name="output")
     )
 
 

@@ -90,33 +90,33 @@ def output_interest(event: Event) -> str:
 
 
 def yahoo_processing(
-    source: Source, parallelism: int = INSTANCES, operations: int = 0
+    source: Source, parallelism: int = INSTANCES, operations: int = 0, delay_s: float = 0.0
 ) -> tuple[Topology, tuple[Stream, Stream]]:
     """The topology, and its two streams of output lines: purchases, and interest of any kind.
 
-    Each operator does `operations` additions.
+    Each operator does `operations` additions and then waits for `delay_s`.
     """
     topology = Topology("yahoo processing")
     transformed = (
         topology.source(source, name="events", parallelism=parallelism)
         .shuffle()
-        .map(with_work(transform, operations), name="transform")
+        .map(with_work(transform, operations, delay_s), name="transform")
     )
     purchases = (
         transformed.shuffle()
-        .filter(with_work(is_purchase, operations), name="filter")
+        .filter(with_work(is_purchase, operations, delay_s), name="filter")
         .shuffle()
-        .map(with_work(join_user, operations), name="join 1")
+        .map(with_work(join_user, operations, delay_s), name="join 1")
         .shuffle()
-        .map(with_work(output_purchase, operations), name="output 1")
+        .map(with_work(output_purchase, operations, delay_s), name="output 1")
     )
     interests = (
         transformed.shuffle()
-        .map(with_work(join_item, operations), name="join 2")
+        .map(with_work(join_item, operations, delay_s), name="join 2")
         .shuffle()
-        .map(with_work(normalize, operations), name="normalize")
+        .map(with_work(normalize, operations, delay_s), name="normalize")
         .shuffle()
-        .map(with_work(output_interest, operations), name="output 2")
+        .map(with_work(output_interest, operations, delay_s), name="output 2")
     )
     return topology, (purchases, interests)
 

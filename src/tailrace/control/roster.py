@@ -117,6 +117,8 @@ class Roster:
     """How many have come."""
     tails: dict[int, Tail] = field(default_factory=dict)
     """How streams are dealt, by number, where that was changed since the start."""
+    tails_told: dict[str, str] = field(default_factory=dict)
+    """Of streams whose way that is found while they run, what it is, and why."""
     refusals: dict[str, int] = field(default_factory=dict)
     """Connections that the coordinator has refused, by reason."""
     suspicion: tuple[float, str] | None = None

@@ -20,6 +20,7 @@ from tailrace.control.joining import ScaleError
 from tailrace.control.progress.summary import Summary
 from tailrace.runtime.times import check_seconds
 from tailrace.spark.changes import Change, ChangeError
+from tailrace.spark.choosing import Choosing
 
 if TYPE_CHECKING:
     from tailrace.adapt.locality import LocalityPolicy
@@ -90,10 +91,14 @@ class _Policy(Protocol):
 
 
 class Adapting:
-    """See above. `step` is one look; the thread makes one a second."""
+    """See above. `step` is one look; the thread makes one a second.
 
-    def __init__(self, job: Job, wanted: Adaptive) -> None:
+    For short tails (`choosing`) it may look more often: periods there may be shorter than that.
+    """
+
+    def __init__(self, job: Job, wanted: Adaptive, choosing: Choosing) -> None:
         self._job = job
+        self._choosing = choosing
         self._wanted = wanted
         changes = ChangeLog()
         self.changes = changes
@@ -121,14 +126,21 @@ class Adapting:
         self._stopped.set()
 
     def _run(self) -> None:
-        job = self._job
+        job, choosing = self._job, self._choosing
         job.await_running()
-        while not self._stopped.wait(_LOOK_S) and job.is_active:
+        next_s = time.monotonic() + _LOOK_S
+        while not self._stopped.wait(min(_LOOK_S, choosing.look_s)) and job.is_active:
             if job.status != "running":
                 self._before = None
+                choosing.interrupted()
                 continue
+            now_s = time.monotonic()
             try:
-                self.step(time.monotonic())
+                if thought := choosing.step(now_s):
+                    self._note(f"tail: {thought}")
+                if self._wanted and now_s >= next_s:
+                    next_s = now_s + _LOOK_S
+                    self.step(now_s)
             except Exception as error:  # a job goes on, whatever its policies make of it
                 self._note(f"cannot adapt now: {error}")
                 _LOG.debug("adapting", exc_info=True)

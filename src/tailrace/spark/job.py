@@ -58,6 +58,7 @@ from tailrace.runtime.times import check_seconds
 from tailrace.spark.adapting import Adapting, Adaptive, elastic_of, seconds_in
 from tailrace.spark.changes import Change, ChangeError
 from tailrace.spark.checkpoints import Checkpoints, check_notes, new_folder, savepoint_at
+from tailrace.spark.choosing import Choosing
 from tailrace.spark.cluster import Cluster, check_barrier, cluster_of
 from tailrace.spark.feed import Feed, dataframes
 from tailrace.spark.launch import Stages, check_sinks
@@ -66,7 +67,8 @@ from tailrace.spark.ship import ship as bring
 from tailrace.spark.slots import count_workers
 from tailrace.spark.survey import survey
 from tailrace.spark.wire import OPEN, Wire, wire_of
-from tailrace.tail.modes import changes, parted, with_tail
+from tailrace.tail.chooser import Chooser
+from tailrace.tail.modes import AUTO, changes, chosen, parted, with_tail
 from tailrace.transport.listener import Ports
 
 _AGAIN_S = 0.05
@@ -104,6 +106,8 @@ class Job:
         checkpoints: Checkpoints | None = None,
         tables: Tables | None = None,
         tail: str = "off",
+        chooser: Chooser | None = None,
+        report_s: float = Settings.progress_s,
     ) -> None:
         self.id = str(uuid.uuid4()) if checkpoints is None else checkpoints.job
         self._checkpoints = checkpoints
@@ -126,6 +130,7 @@ class Job:
         self._cluster: Cluster | None = None
         self._scaling = threading.Lock()
         self._adapting: Adapting | None = None
+        self._choosing = Choosing(self, chooser or Chooser(), report_s)
         wanted = tuple(place.node for place in plan.places) if plan else ()
         self._recent: deque[Summary] = deque(maxlen=_RECENT)
         self._coordinator = Coordinator(
@@ -394,14 +399,23 @@ class Job:
 
         For `tail` see `Topology.start`; streams are named as in `last_progress.streams`. Nothing
         stops for that: workers hear of it within milliseconds. Replay is for all streams or none.
+        With "auto" what was found before is on again at once.
         """
         mode, replay = parted(tail)
         if streams is not None and replay != "off":
             raise ValueError(f"tail={tail!r} is for all streams; leave streams= out")
-        self._coordinator.set_tail(changes(self._graph, mode, streams))
+        modes = changes(self._graph, mode, streams)
+        if tail == AUTO:
+            self._choosing.take(modes, replay=streams is None)
+            self._adapt(Adaptive())
+        else:
+            self._choosing.leave(modes, None if streams is not None else replay)
         if streams is None:
             self._tail = tail
-            self._coordinator.set_replay(replay)
+
+    def _adapt(self, wanted: Adaptive) -> None:
+        if self._adapting is None:
+            self._adapting = Adapting(self, wanted, self._choosing)
 
     def apply(self, what: Plan | Tables) -> Change:
         """Have what runs where, or which keys are whose, be another way, while the stream flows.
@@ -635,9 +649,11 @@ def start(
     adapt: float | str | None = None,
     elastic: tuple[int, int] | ElasticPolicy | None = None,
     locality: bool = False,
-    tail: str = "off",
+    tail: str | Chooser = "off",
 ) -> Job:
     """Start a graph on Spark; see `Topology.start`."""
+    chooser = tail if isinstance(tail, Chooser) else None
+    tail = AUTO if isinstance(tail, Chooser) else tail
     mode, replay = parted(tail)
     if checkpoint is not None:
         check_guarantee(graph, guarantee)
@@ -652,7 +668,6 @@ def start(
         scheduler_named(adaptive.scheduler)
         scheduler = None  # it says where to go from there
     policy_of(waiting)
-    parted(tail)
     if node not in NODES:
         raise ValueError(f"node is {node!r}; it must be one of {NODES}")
     given = {"placement": placement, "scheduler": scheduler, "plan": plan}
@@ -686,7 +701,7 @@ def start(
         plan = plan_of(plan, graph, workers)
         graph = apply(plan, graph)
         placement, workers = plan.place_of, len(plan.places)
-    graph = with_tail(graph, mode)
+    graph = with_tail(graph, AUTO if tail == AUTO else mode)
     wiring = wire(graph)
     if placement is not None:
         workers = max(placement) + 1 if workers is None else workers
@@ -724,6 +739,8 @@ def start(
             checkpoints=checkpoints,
             tables=tables,
             tail=tail,
+            chooser=chooser,
+            report_s=progress_s,
         )
     except BaseException:
         if checkpoints is not None:
@@ -760,8 +777,10 @@ def start(
         raise
     for feed in job._feeds:
         feed.start()
-    if adaptive:
-        job._adapting = Adapting(job, replace(adaptive, machine=hardware))
+    if tail == AUTO or chosen(graph):
+        job._choosing.take(chosen(graph), replay=tail == AUTO)
+    if adaptive or job._choosing:
+        job._adapt(replace(adaptive, machine=hardware))
     return job
 
 

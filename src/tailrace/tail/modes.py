@@ -8,7 +8,8 @@
 | du | by shares that follow latencies, as in Du's thesis (algorithm 2) |
 | storm | by shares that follow the fill of queues, as Storm's load-aware shuffle has them |
 
-The last two are there to compare with.
+The last two are there to compare with. A stream that is "auto" begins in turn, and gets the mode
+that `tailrace.tail.chooser` finds for it.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ from tailrace.tail.soonest import Soonest
 from tailrace.tail.storm import LoadShares
 
 Tail = Literal["off", "balance", "shared", "du", "storm"]
+OwnTail = Literal["off", "balance", "shared", "du", "storm", "auto"]
+"""What a stream may be told."""
+AUTO: Literal["auto"] = "auto"
 OFF: Tail = "off"
 SHARED: Tail = "shared"
 MODES: tuple[Tail, ...] = get_args(Tail)
@@ -40,18 +44,30 @@ def check_tail(tail: str) -> Tail:
     raise ValueError(f"tail is {tail!r}; it must be one of {', '.join(map(repr, MODES))}")
 
 
+def check_own(tail: str) -> OwnTail:
+    """What a stream may be told by that name; ValueError if it is nothing."""
+    if tail == AUTO:
+        return AUTO
+    try:
+        return check_tail(tail)
+    except ValueError as error:
+        raise ValueError(f"{error}, or {AUTO!r}") from None
+
+
 def parted(tail: str) -> tuple[Tail, str]:
     """How records are dealt, and what is sent again, where one name says both.
 
-    >>> parted("shared"), parted("replay")
-    (('shared', 'off'), ('off', 'replay'))
+    >>> parted("shared"), parted("replay"), parted("auto")
+    (('shared', 'off'), ('off', 'replay'), ('off', 'off'))
     """
+    if tail == AUTO:
+        return OFF, "off"
     if tail in MODES:
         return check_tail(tail), "off"
     try:
         replay_named(tail)
     except ValueError:
-        known = ", ".join(map(repr, [*MODES, "replay"]))
+        known = ", ".join(map(repr, [*MODES, "replay", AUTO]))
         raise ValueError(f"tail is {tail!r}; it must be one of {known}") from None
     return OFF, tail
 
@@ -70,13 +86,15 @@ def policy_of(mode: Tail, seed: int, *, stays: bool = False) -> Policy | None:
 
 def tail_of(stream: Stream) -> Tail:
     """The mode that a stream starts with."""
-    shuffled = stream.grouping.rule in SHUFFLED and stream.grouping.tail is not None
-    return check_tail(stream.grouping.tail or OFF) if shuffled else OFF
+    tail = stream.grouping.tail
+    if stream.grouping.rule not in SHUFFLED or tail is None or tail == AUTO:
+        return OFF
+    return check_tail(tail)
 
 
 def with_tail(graph: Graph, tail: str) -> Graph:
     """The graph with a mode for its shuffled streams that have none of their own."""
-    mode = check_tail(tail)
+    mode = check_own(tail)
     streams = tuple(
         replace(one, grouping=replace(one.grouping, tail=mode))
         if one.grouping.rule in SHUFFLED and one.grouping.tail is None
@@ -107,3 +125,12 @@ def changes(graph: Graph, tail: str, streams: Iterable[str] | None = None) -> Ma
             f"no shuffled stream {min(missing)!r}; there are {sorted(set(known.values()))}"
         )
     return {number: mode for number, label in known.items() if label in wanted}
+
+
+def chosen(graph: Graph) -> list[int]:
+    """The numbers of the streams whose mode is found while they run."""
+    return [
+        number
+        for number, stream in enumerate(graph.streams)
+        if stream.grouping.rule in SHUFFLED and stream.grouping.tail == AUTO
+    ]

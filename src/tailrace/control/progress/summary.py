@@ -136,6 +136,8 @@ class Summary:
     """Changes of the running job, oldest first: the last, and the one in progress if one is."""
     thought: str = ""
     """What a job that adapts has last decided, and why."""
+    tails: dict[str, str] = field(default_factory=dict)
+    """With tail="auto", by stream: how its records are dealt, what was measured, and why."""
 
     @property
     def cpu_s(self) -> dict[int, float]:
@@ -233,6 +235,7 @@ def summarise(roster: Roster, wiring: Wiring, now_ns: int | None = None) -> Summ
         keys=_added(report.keys for report in present),
         changes=_changes(roster),
         thought=roster.changing.thought if roster.changing is not None else "",
+        tails=dict(roster.tails_told),
     )
 
 

@@ -29,6 +29,7 @@ from tailrace.spark.job import Job
 WORKERS = 2
 SETTLE_S = 0.25
 STEADY_S = 0.75
+LONGEST_STEADY_S = 1.5
 _PATIENCE_S = 60.0
 _PROGRESS_S = 0.2
 
@@ -42,7 +43,7 @@ class Changed:
 
     during: Window
     steady: Window
-    """About as long, right after it."""
+    """About as long, right after it; at most `LONGEST_STEADY_S`."""
     moved_keys: int = 0
     moved_s: float = 0.0
 
@@ -107,7 +108,7 @@ class Changing:
         during = Window(from_ns, time.monotonic_ns())
         time.sleep(SETTLE_S)
         steady_ns = time.monotonic_ns()
-        time.sleep(max(STEADY_S, during.length_ns / 1e9))
+        time.sleep(min(max(STEADY_S, during.length_ns / 1e9), LONGEST_STEADY_S))
         steady = Window(steady_ns, time.monotonic_ns())
         if asked is None:
             return Changed(during, steady)

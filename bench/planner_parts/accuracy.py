@@ -33,7 +33,7 @@ from tailrace.plan.model.prediction import predict
 from tailrace.plan.plan import Plan, check, plan_for, with_parallelism
 from tailrace.planner.calibrate import this_machine
 from tailrace.planner.profiler import profile
-from tailrace.spark.job import start
+from tailrace.spark.starting import start
 
 APPS = {
     "word_count": word_count,

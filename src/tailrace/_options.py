@@ -1,6 +1,6 @@
 """What `Topology.start` and `transform` may be told, with types, so that editors can complete it.
 
-`spark/job.py` and `spark/transform.py` have the defaults; `Topology`'s docstrings say what each is.
+The defaults are in `spark/starting.py` and `spark/transform.py`; what each is, in `Topology`.
 """
 
 from __future__ import annotations

@@ -20,9 +20,10 @@ from typing import Any
 from tailrace.connectors.memory import Collect
 from tailrace.graph.model import Record
 from tailrace.graph.wiring import wire
-from tailrace.runtime.core import DEFAULT_LIMITS, Core, Item, Limits
+from tailrace.runtime.core import DEFAULT_LIMITS, Core, Limits
 from tailrace.runtime.deployment import deploy
 from tailrace.runtime.moving import StateMessage
+from tailrace.runtime.outgoing import Item
 from tailrace.runtime.sink import with_job
 from tailrace.runtime.step import OperatorFailed
 from tailrace.runtime.strict import strict as watch

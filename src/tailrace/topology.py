@@ -133,7 +133,7 @@ class Topology:
             `tailrace.tail.chooser.Chooser`, which has the times of that. `job.set_tail` changes it;
             the guide says when which helps
         """
-        from tailrace.spark.job import start
+        from tailrace.spark.starting import start
 
         return start(self.graph, spark, **options)
 

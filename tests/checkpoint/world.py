@@ -30,12 +30,13 @@ from tailrace.control.protocol import Snapshotted
 from tailrace.graph.wiring import wire
 from tailrace.routing.slots import SLOTS, Routes
 from tailrace.runtime.arranging import rescaled
-from tailrace.runtime.core import Core, Item
+from tailrace.runtime.core import Core
 from tailrace.runtime.deployment import Deployment, Layout, changed, deploy
 from tailrace.runtime.event_time import EventTime
 from tailrace.runtime.limits import Limits
 from tailrace.runtime.markers import Marker
 from tailrace.runtime.moves import check, is_source, stream_by_key
+from tailrace.runtime.outgoing import Item
 from tailrace.testing import VirtualClock
 from tests.checkpoint.memory import Memory
 

@@ -4,9 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 import tailrace as tr
-from tailrace.runtime.core import Core, Item, Limits
+from tailrace.runtime.core import Core, Limits
 from tailrace.runtime.deployment import deploy
 from tailrace.runtime.limits import DEFAULT_LIMITS
+from tailrace.runtime.outgoing import Item
 
 
 class Kept:

@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 import tailrace as tr
 from tailrace.graph.wiring import InstanceId
 from tailrace.routing.hashing import stable_hash
-from tailrace.runtime.core import Core, Item, Limits
+from tailrace.runtime.core import Core, Limits
 from tailrace.runtime.deployment import Gate
 from tailrace.runtime.exchange import Exchange, Lane, Stamp
 from tailrace.runtime.markers import Marker
+from tailrace.runtime.outgoing import Item
 from tailrace.testing import collect, run
 from tests.runtime.posts import core_of
 from tests.runtime.watched import WatchedCore, watched_run

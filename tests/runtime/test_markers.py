@@ -11,10 +11,11 @@ import tailrace as tr
 from tailrace import Topology
 from tailrace._arguments import Options
 from tailrace.graph.model import MAIN
-from tailrace.runtime.core import Item, Limits
+from tailrace.runtime.core import Limits
 from tailrace.runtime.exchange import Stamp
 from tailrace.runtime.instance import Context
 from tailrace.runtime.markers import BEGINNING, IDLE, End, Marker, Watermark, add_marker
+from tailrace.runtime.outgoing import Item
 from tailrace.runtime.step import Step
 from tailrace.runtime.times import SECOND_NS
 from tailrace.testing import VirtualClock, collect, run

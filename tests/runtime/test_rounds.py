@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 import tailrace as tr
-from tailrace.runtime.core import Core, Item
+from tailrace.runtime.core import Core
+from tailrace.runtime.outgoing import Item
 from tailrace.sources import unpaced
 from tailrace.testing import VirtualClock
 from tests.runtime.posts import Kept, core_of

@@ -7,9 +7,10 @@ import pytest
 
 import tailrace as tr
 from tailrace import testing
-from tailrace.runtime.core import Core, Item, Limits
+from tailrace.runtime.core import Core, Limits
 from tailrace.runtime.exchange import Lane
 from tailrace.runtime.markers import Marker
+from tailrace.runtime.outgoing import Item
 
 
 def records_in(items: list[Item]) -> int:

@@ -92,7 +92,7 @@ def test_what_waits_in_a_shared_queue_is_bounded() -> None:
         def round(self, poll: bool = True) -> bool:
             nonlocal largest
             progress = super().round(poll)
-            largest = max(largest, *(one.queued for one in self._exchanges), 0)
+            largest = max(largest, *(one.queued for one in self._outgoing.exchanges), 0)
             return progress
 
     topology = tr.Topology()

@@ -22,11 +22,12 @@ from tailrace.plan.model.machine import PROFILED_RECEIVERS
 from tailrace.planner.codec import CodecTimes, measure_codec
 from tailrace.planner.yardstick import Yardstick
 from tailrace.routing.slots import Routes
-from tailrace.runtime.core import Core, Item, Limits
+from tailrace.runtime.core import Core, Limits
 from tailrace.runtime.deployment import Gate, deploy
 from tailrace.runtime.exchange import Exchange, Lane, Stamp
 from tailrace.runtime.markers import Marker, Watermark
 from tailrace.runtime.moving import StateMessage
+from tailrace.runtime.outgoing import Item
 from tailrace.runtime.reading import SourceLogic
 from tailrace.runtime.router import Router
 from tailrace.runtime.sink import Sink, SinkLogic

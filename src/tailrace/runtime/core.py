@@ -16,21 +16,21 @@ from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
 from time import time_ns
-from typing import Any, Protocol
+from typing import Any
 
-from tailrace.graph.model import DEAD_LETTERS, OnError, Operator, Record
+from tailrace.graph.model import Operator
 from tailrace.runtime.board import Boards, origin_of
 from tailrace.runtime.building import Site
 from tailrace.runtime.chains import Chain
 from tailrace.runtime.counting import Counting
 from tailrace.runtime.cuts import Cuts
 from tailrace.runtime.deployment import Deployment
-from tailrace.runtime.exchange import Lane
 from tailrace.runtime.inlet import Inlet, deliver
 from tailrace.runtime.instance import Context, Instance
 from tailrace.runtime.limits import DEFAULT_LIMITS, Limits
-from tailrace.runtime.markers import Marker, Watermark
+from tailrace.runtime.markers import Watermark
 from tailrace.runtime.moving import Moving, StateMessage
+from tailrace.runtime.outgoing import Item, Outgoing, Post
 from tailrace.runtime.pair_counting import SKETCH_BYTES, PairCounting
 from tailrace.runtime.reading import SourceStep
 from tailrace.runtime.replayable import stateless
@@ -42,15 +42,9 @@ from tailrace.tail.modes import Tail
 from tailrace.transport import jumbo
 from tailrace.transport.peer import Load
 
-__all__ = ["DEFAULT_LIMITS", "Core", "Limits", "Post"]
+__all__ = ["DEFAULT_LIMITS", "Core", "Limits"]
 
 jumbo.plain(Watermark, "time_ns", "emitted_ns")
-
-Item = tuple[int, int, list[Record]] | tuple[int, int, list[Any], bool] | Marker
-"""Records with the time their source emitted them (ns) and their origin, or a marker.
-
-With a fourth part the records are pairs of a record that could not be routed, and the error.
-"""
 
 _FIRST_APPETITE = 256
 _ROUND_NS = 1_000_000
@@ -63,33 +57,6 @@ _FEW = 64
 """So few records of a source are let go of at once: a round then goes on with those that stay."""
 _SLICE_NS = 100_000
 """How long what was cut may be worked on between two rounds."""
-_LARGE_BYTES = 512
-"""Streams of records above this size travel in jumbos of their own, so that sizes stay true."""
-
-
-class Post(Protocol):
-    """What carries messages to other workers."""
-
-    def send(self, peer: int, parcels: list[tuple[int, list[Item]]]) -> int:
-        """Take a jumbo and say its size in bytes; 0: no room now, it is tried again later.
-
-        Raises ValueError if some of the records cannot be sent.
-        """
-
-    def credit(self, peer: int, gate: int, taken: int, window: int, load: Load) -> None:
-        """Tell a sender how many of its records have been taken at a gate, ever.
-
-        It may be `window` records ahead of that. For the load see `Inlet.load`.
-        """
-
-    def state(self, peer: int, message: StateMessage) -> bool:
-        """Take what one worker tells another of keys that move; False: no room now."""
-
-    def check(self, record: Record) -> None:
-        """Raise ValueError if a record cannot be sent."""
-
-    def size(self, records: list[Record]) -> int:
-        """About what they would take in a message, in bytes."""
 
 
 def nothing_kept(operator: str, index: int) -> GoingOn | None:
@@ -171,8 +138,9 @@ class Core:
         if boards is not None:
             self.replaying = Replaying(boards, None, clock_ns, shares_memory)
         self.site = Site(rank, deployment, clock_ns, limits, self._context, is_near)
-        self.changed()
         self.counting = Counting(self.site, post.size)
+        self._outgoing = Outgoing(self.site, self.counting, post, clock_ns)
+        self.changed()
         if epoch is not None or going_on is not nothing_kept:
             try:
                 self._go_on(epoch)
@@ -307,7 +275,7 @@ class Core:
         self._looks = [(one.queue.order, one.timers, one) for one in self.instances]
         width = len(self.instances) + len(site.lanes)
         self._round_ns = _ROUND_NS + _WIDTH_NS * max(width - 16, 0)
-        self._exchanges = list(site.exchanges.values())
+        self._outgoing.exchanges = list(site.exchanges.values())
         if self.pairs is not None:
             self.pairs.attach()
         if self.replaying is not None:
@@ -455,7 +423,7 @@ class Core:
         fresh = False
         for order, timers, instance in self._looks:
             if fresh and instance.source is None:
-                progress |= self.flush()
+                progress |= self._outgoing.flush()
                 fresh = False
             if not (order or timers or instance.active) or instance.ended:
                 continue
@@ -479,7 +447,7 @@ class Core:
             progress |= self.moving.look()
         if self._tracks is not None:
             progress |= self._tracks.look(started_ns, progress)
-        progress |= self.flush()
+        progress |= self._outgoing.flush()
         if polled:
             self._adapt(polled, taken, self._clock_ns() - started_ns)
         return progress
@@ -574,116 +542,16 @@ class Core:
                 call(name, "wake", instance.step(name).on_wake)
         return bool(woken)
 
-    # ---- what goes out ----
-
-    def flush(self) -> bool:
-        """Send what is gathered, as far as receivers have credit and channels have room."""
-        for exchange in self._exchanges:
-            if exchange.pending:
-                exchange.announce(self._clock_ns())
-        touched = self.site.touched
-        if not touched:
-            return False
-        lanes, progress = touched.copy(), False
-        touched.clear()
-        for exchange in self._exchanges:
-            exchange.flushes += 1
-        jumbos: dict[tuple[int, int], list[Lane]] = {}
-        for lane in lanes:
-            lane.untouch()
-            if not lane.items or not lane.open:
-                lane.seal()
-                continue  # `credit` touches it again
-            if lane.peer == self.rank:
-                self.counting.see(lane)
-                now_ns = self._clock_ns()
-                parcels = [(lane.gate, lane.take())]
-                deliver(self.site.inlets, self.rank, parcels, now_ns, now_ns, 0)
-                progress = True
-                continue
-            large = lane.bytes_sent > _LARGE_BYTES * (lane.sent - lane.base)
-            where = lane.peer, lane.exchange.stream if large else -1
-            jumbos.setdefault(where, []).append(lane)
-        for (peer, _), parts in jumbos.items():
-            progress |= self._send(peer, parts)
-        return progress
-
-    def _send(self, peer: int, lanes: list[Lane]) -> bool:
-        """Send what some lanes to one worker hold."""
-        try:
-            size_bytes = self._post.send(peer, [(lane.gate, lane.items) for lane in lanes])
-        except ValueError:
-            found = [lane for lane in lanes if self._take_out_unsendable(lane)]
-            if not found:
-                raise
-            for lane in lanes:
-                lane.touch()
-            return True
-        if not size_bytes:
-            for lane in lanes:
-                lane.seal()
-                lane.touch()
-            return False
-        if len(lanes) == 1:  # the usual case
-            lanes[0].take(size_bytes)
-            return True
-        records = sum(lane.records for lane in lanes) or 1
-        for lane in lanes:
-            lane.take(max(size_bytes * lane.records // records, 1))
-        return True
-
     def before_cut_of(self, group: list[Instance]) -> None:
         """Put out all that belongs before a cut of these instances."""
         for instance in group:
             self._before_cut(instance)
 
     def _before_cut(self, instance: Instance) -> None:
-        """Find now what cannot be sent, so that its dead letter is of the epoch that it is of.
-
-        What was emitted in it is not sent again in the next.
-        """
+        """What was emitted in an epoch is not sent again in the next."""
         if self.replaying is not None and instance.source is not None:
             self.replaying.forget()
-        for name, routers in instance.routers.items():
-            if self.deployment.graph.operator(name).on_error is not OnError.DEAD_LETTER:
-                continue
-            # Dead letters come last: there may be more of them by then.
-            for router in sorted(routers, key=lambda router: router.output == DEAD_LETTERS):
-                router.exchange.deal_all()
-                for lane in router.exchange.lanes:
-                    if lane.peer != self.rank and lane.records:
-                        self._take_out_unsendable(lane)
-
-    def _take_out_unsendable(self, lane: Lane) -> bool:
-        """Records that cannot be encoded go by the policy of the operator that put them out.
-
-        Says whether there were any.
-        """
-        refused: list[tuple[Record, ValueError]] = []
-        kept = [self._sendable(item, refused) for item in lane.items]
-        if not refused:
-            return False
-        lane.drop(kept)
-        for record, cause in refused:
-            told = TypeError(
-                f"it cannot travel to another worker on {lane.exchange.label}: {cause}"
-            )
-            told.__cause__ = cause
-            lane.exchange.fail(record, told)
-        return True
-
-    def _sendable(self, item: Item, refused: list[tuple[Record, ValueError]]) -> Item:
-        if isinstance(item, Marker):
-            return item
-        kept = []
-        for one in item[2]:
-            record = one if len(item) == 3 else one[0]  # a rejected one comes with its error
-            try:
-                self._post.check(record)
-                kept.append(one)
-            except ValueError as error:
-                refused.append((record, error))
-        return (item[0], item[1], kept, *item[3:])
+        self._outgoing.refuse_unsendable(instance)
 
     # ---- what the owner asks ----
 
@@ -712,7 +580,7 @@ class Core:
 
     def next_due_ns(self) -> int | None:
         """When there is something to do by time alone: a timer or a source; None: never."""
-        due = [exchange.due_ns() for exchange in self._exchanges if exchange.pending]
+        due = [exchange.due_ns() for exchange in self._outgoing.exchanges if exchange.pending]
         if self._tracks is not None and (late_ns := self._tracks.due_ns()) is not None:
             due.append(late_ns)
         for _, timers, instance in self._looks:

@@ -4,7 +4,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 NATIVE := $(shell find src -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
-PROCESSES ?= 4
+PROCESSES ?= 3
 CACHE := env --unset=PYTHONDONTWRITEBYTECODE XDG_CACHE_HOME=$(CURDIR)/build/cache
 SANITIZERS := thread address undefined
 CFLAGS_STRESS := -std=c11 -O1 -g -Wall -Wextra -Wno-tsan -Isrc/tailrace/transport -pthread

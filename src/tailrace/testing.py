@@ -127,7 +127,8 @@ def run(
     coroutines of an async map wait for is real, and waited for.
 
     With `strict`, which is slow, an operator that changes a record it got fails the run, and so
-    does one that hands on what could not travel to another worker.
+    does one that hands on what could not travel to another worker, or whose key function does not
+    give the same for a record each time.
     """
     chance = random.Random(seed)
     clock = VirtualClock()

@@ -58,6 +58,26 @@ def test_without_a_policy_it_fails_the_run_and_names_the_record(parallelism: int
         run(topology, workers=2)
 
 
+@pytest.mark.parametrize("failing", [1, 2], ids=["where it is sent", "where it is taken"])
+def test_it_is_the_same_error_whichever_of_the_two_calls_raises(failing: int) -> None:
+    calls = 0
+
+    def key_of(record: int) -> int:
+        nonlocal calls
+        calls += record == 7
+        return record // (calls != failing) if record == 7 else record
+
+    topology = tr.Topology()
+    keyed = topology.source([1, 7, 2]).key_by(key_of)
+    stream = keyed.process(Count(), name="op", parallelism=3, on_error="dead letter")
+    results, dead = collect(stream), collect(stream.dead_letters())
+    report = run(topology, workers=2)
+    assert sorted(results) == [(1, 1), (2, 1)]
+    assert [record for record, _ in dead] == [7]
+    assert "ZeroDivisionError" in dead[0][1]
+    assert report.skipped["op"] == 1
+
+
 class UnreadableError(Exception):
     """Can be pickled, and not be read again: its arguments are not those of its `__init__`."""
 

@@ -3,6 +3,7 @@
 import threading
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 from typing import Any
 
 import pytest
@@ -50,6 +51,17 @@ def test_a_record_that_could_not_travel_is_named_with_its_operator_and_stream() 
     locks = topology.source([1]).map(lambda _: threading.Lock(), name="make")
     collect(locks.map(repr, name="show"))
     message = r"'make' failed on <unlocked .*cannot travel along .*make -> show.*hand on what"
+    with pytest.raises(OperatorFailed, match=message):
+        run(topology, strict=True)
+    run(topology)
+
+
+def test_a_key_function_that_does_not_give_the_same_twice_is_named_with_what_it_gave() -> None:
+    turns = count()
+    topology = tr.Topology()
+    keyed = topology.source(["a"]).key_by(lambda record: (record, next(turns)))
+    collect(keyed.fold(lambda n, _: (n or 0) + 1, name="op", on_error="skip"))
+    message = r"'op' failed on 'a'.*gave \('a', \d+\) and then \('a', \d+\).*by a map before"
     with pytest.raises(OperatorFailed, match=message):
         run(topology, strict=True)
     run(topology)

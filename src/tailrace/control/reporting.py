@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 import time
 import traceback
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 
 from tailrace.control.aside import Aside, SharedConnection, where_it_is
 from tailrace.control.clocks import Follower
-from tailrace.control.progress.report import progress_of
+from tailrace.control.progress.report import gather
 from tailrace.control.protocol import KIND, Failed, Message, Progress, Suspects, pack
 from tailrace.control.sockets import Sockets
 from tailrace.control.waiting import Waiting
@@ -19,6 +20,10 @@ from tailrace.runtime.step import OperatorFailed
 from tailrace.transport.tcp import Refusals
 
 _TRIES = 3
+_SLICE_NS = 60_000
+"""How long a report may be worked on between two rounds,"""
+_WHOLE_NS = 20_000_000
+"""unless it was begun so long ago: where rounds take long, a slice more does not matter."""
 _PAIRS_NS = 5_000_000_000
 """How often pairs of keys are reported, if they are counted: there are thousands of them."""
 
@@ -52,6 +57,9 @@ class Reporting:
         self._ended = False
         self._attempt = 0
         self._next_pairs_ns = 0
+        self._steps: Iterator[None] | None = None  # of a report that is being made
+        self._instances: object = None  # that it is of
+        self._begun_ns = 0
 
     def every(self, seconds: float) -> None:
         """Report so often from now on."""
@@ -59,8 +67,11 @@ class Reporting:
 
     def tell(self, message: Message) -> None:
         """Send a message."""
+        self._send(pack(message))
+
+    def _send(self, packed: bytes) -> None:
         if not self._control.closed:
-            self._control.send(0, KIND, [pack(message)])
+            self._control.send(0, KIND, [packed])
             self._control.flush()
             self._sockets.await_room(self._control)
 
@@ -75,7 +86,7 @@ class Reporting:
     def begin(self, attempt: int) -> None:
         """All that is told from now on is of that attempt, and its core is not there yet."""
         with self._control.lock:
-            self._core = None
+            self._core = self._steps = None
             self._attempt = attempt
             self._ended = False
 
@@ -84,38 +95,63 @@ class Reporting:
         if (ask := self._clock.ask()) is not None:
             self.tell(ask)
 
-    def tell_what_is_due(self, core: Core, now_ns: int, ended: bool) -> None:
-        """Ask for the time, report, or both."""
+    def tell_what_is_due(self, core: Core, now_ns: int, ended: bool) -> bool:
+        """Ask for the time, report, or both; whether there is more of a report to be told.
+
+        With many instances a report takes milliseconds: it is made in slices, between rounds.
+        """
         self.ask_time()
-        if now_ns >= self._next_report_ns:
-            self.report(core, now_ns, ended)
-        self.next_ns = min(self._next_report_ns, self._clock.next_ns)
+        if self._steps is not None and self._instances is not core.instances:
+            self._steps, self._next_report_ns = None, 0  # what it is about has changed: anew
+        if self._steps is None and now_ns >= self._next_report_ns:
+            self._steps, self._instances = self._report(core, now_ns, ended), core.instances
+            self._begun_ns = now_ns
+        if self._steps is not None:
+            late = now_ns - self._begun_ns > _WHOLE_NS
+            until_ns = time.monotonic_ns() + _SLICE_NS
+            for _ in self._steps:
+                if time.monotonic_ns() >= until_ns and not late:
+                    break
+            else:
+                self._steps = None
+        more = self._steps is not None
+        self.next_ns = 0 if more else min(self._next_report_ns, self._clock.next_ns)
+        return more
 
     def report(self, core: Core, now_ns: int, ended: bool) -> None:
-        """Tell how far the core is.
+        """Tell how far the core is, at once.
 
         A coordinator that is held up gets the next one, so that it does not seem silent; but it
         always learns of the end.
         """
+        self._steps = None
+        for _ in self._report(core, now_ns, ended):
+            pass
+
+    def _report(self, core: Core, now_ns: int, ended: bool) -> Iterator[None]:
         self._next_report_ns = now_ns + self._every_ns
         if self._aside is not None:
             self._aside.reported()
         self._core, self._reported_ns = core, now_ns
         if self._control.unanswered_bytes and not ended:
             return
-        progress = self._progress(core, now_ns, ended)
+        progress = self._begun(core, now_ns, ended)
+        yield from gather(core, progress)
         if core.pairs is not None and (ended or now_ns >= self._next_pairs_ns):
             self._next_pairs_ns = now_ns + _PAIRS_NS
             progress.sampled_pairs = core.pairs.sampled
             progress.pairs = core.pairs.counted()
+        packed = pack(progress)
+        yield
         with self._control.lock:  # behind the report of the end comes none from aside
             self._ended = ended
-            self.tell(progress)
+            self._send(packed)
 
-    def _progress(self, core: Core, now_ns: int, ended: bool) -> Progress:
+    def _begun(self, core: Core, now_ns: int, ended: bool) -> Progress:
+        """A report that has yet to be filled in."""
         cpu_s = time.process_time() - self._cpu_before_s
         running_s = (now_ns - self._started_ns) / 1e9
-        progress = progress_of(core, now_ns, ended, cpu_s, running_s)
+        progress = Progress(core.rank, now_ns, ended, cpu_s, running_s=running_s)
         progress.clock_uncertainty_ns = self._clock.uncertainty_ns
         progress.refusals = self._refusals.counts()
         progress.attempt = self._attempt
@@ -132,7 +168,10 @@ class Reporting:
         for _ in range(_TRIES):
             # The other thread goes on meanwhile, and counts.
             with suppress(RuntimeError):
-                progress = self._progress(core, now_ns, ended=False)
+                begun = self._begun(core, now_ns, ended=False)
+                for _ in gather(core, begun):
+                    pass
+                progress = begun
                 break
         if progress is None:
             return

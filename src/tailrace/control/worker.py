@@ -188,7 +188,7 @@ class Worker:
         self._rested_ns = 0
         self._tidied_ns = 0
         self._polls = False  # in the last turn, its sources
-        self._encodes = False  # in this turn, what was cut
+        self._encodes = False  # in this turn, what was cut, or a report
         self._preparing: Preparing | None = None
 
     # ---- life ----
@@ -446,7 +446,8 @@ class Worker:
         self._meeting.flush()
         now_ns = self._clock_ns()
         if now_ns >= self._reporting.next_ns:
-            self._reporting.tell_what_is_due(core, now_ns, self._reported_end)
+            more = self._reporting.tell_what_is_due(core, now_ns, self._reported_end)
+            self._encodes |= more
         if not busy and not self._drained and core.ended and not self._meeting.pending:
             self._drained = True
             if core.cuts is None:

@@ -1,5 +1,8 @@
 """A debug mode for tests: finds operators that change what they got, and what could not travel.
 
+And key functions that do not give the same twice, of which one call finds the instance and another
+the state.
+
 Operators may share records with others in the same worker, and get copies from elsewhere. So one
 that changes its records, or hands on what cannot be encoded, works or fails by where it happens to
 run. Here every record is encoded when it is handed on, before an operator gets it and after, which
@@ -9,12 +12,12 @@ is slow.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tailrace.graph.model import Graph, Record
+from tailrace.graph.model import Graph, Record, Rule
 from tailrace.runtime.instance import Context
 from tailrace.runtime.step import OperatorFailed, Put, Step
 
@@ -26,7 +29,12 @@ def strict(graph: Graph) -> Graph:
         streams: dict[str, str] = {}
         for stream in graph.out_of(operator.name):
             streams.setdefault(stream.output, stream.label)
-        operators.append(replace(operator, logic=_Watched(operator.logic, streams)))
+        keys = [
+            (stream.port, stream.grouping.function)
+            for stream in graph.into(operator.name)
+            if stream.grouping.rule is Rule.KEY and stream.grouping.function is not None
+        ]
+        operators.append(replace(operator, logic=_Watched(operator.logic, streams, keys)))
     return replace(graph, operators=tuple(operators))
 
 
@@ -36,6 +44,8 @@ class _Watched:
 
     logic: Any
     streams: dict[str, str]
+    keys: list[tuple[int, Callable[[Record], Any]]]
+    """The key functions, by port."""
 
     def start(self, context: Context) -> Step:
         """Make the step, and stand before and behind it."""
@@ -44,6 +54,10 @@ class _Watched:
 
         def watched(records: Iterator[Record], port: int) -> None:
             seen = [(record, _encoded(record)) for record in copy(records)]
+            for record, _ in seen:
+                for at, key_of in self.keys:
+                    if at == port and (error := _unsteady(key_of, record)) is not None:
+                        raise OperatorFailed(name, record, error)
             process(records, port)
             for record, before in seen:
                 if _has_changed(record, before):
@@ -84,6 +98,19 @@ def _has_changed(record: Record, before: bytes) -> bool:
         return False
     # An object may be encoded in other words and be equal: one that keeps what it worked out.
     return bool(pickle.loads(before) != record)
+
+
+def _unsteady(key_of: Callable[[Record], Any], record: Record) -> Exception | None:
+    try:
+        one, other = key_of(record), key_of(record)
+    except Exception:
+        return None  # that goes by the operator's policy
+    if one == other:
+        return None
+    return ValueError(
+        f"its key function gave {one!r} and then {other!r}: it is called where a record is sent and"
+        " where it is taken, and must give the same; put the key into the record by a map before"
+    )
 
 
 def _changed(before: bytes) -> Exception:

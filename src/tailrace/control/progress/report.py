@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tailrace.control.protocol import Progress
 from tailrace.runtime.core import Core
 from tailrace.runtime.guard import Counts
@@ -14,6 +16,17 @@ def progress_of(
 ) -> Progress:
     """What a core has done so far."""
     progress = Progress(core.rank, now_ns, ended, cpu_s, running_s=running_s)
+    for _ in gather(core, progress):
+        pass
+    return progress
+
+
+def gather(core: Core, progress: Progress) -> Iterator[None]:
+    """Fill in what a core has done so far, in steps of some ten microseconds.
+
+    Between two of them it may go on, with the same instances: what is told of different ones, or of
+    a stream and its operators, is then of different moments.
+    """
     progress.change = core.change
     former = core.counting.former
     for name, counts in former.operators.items():
@@ -42,14 +55,19 @@ def progress_of(
         room = sum(inlet.window for inlet in instance.inlets.values())
         progress.room[label] = progress.room.get(label, 0) + room
         progress.throttled.update(one.label for one in instance.full)
+        yield
     for label, stats in core.counting.streams().items():
         progress.sent[label] = stats.sent
         progress.received[label] = stats.received
         progress.transfer[label] = stats.transfer
         progress.wait[label] = stats.wait
+    yield
     progress.lanes = core.counting.lanes()
+    yield
     progress.sent_by = core.counting.sent()
+    yield
     progress.waits = core.counting.waits()
+    yield
     home = core.deployment.wiring.home  # instances are numbered by what is deployed now
     busy_s = {
         home[instance.id.operator].first + instance.id.index: sum(
@@ -59,7 +77,8 @@ def progress_of(
         for instance in core.instances
     }
     whole_s = sum(busy_s.values()) or 1.0
-    progress.instances = [(i, own_s, cpu_s * own_s / whole_s) for i, own_s in busy_s.items()]
+    share = progress.cpu_s / whole_s
+    progress.instances = [(i, own_s, share * own_s) for i, own_s in busy_s.items()]
     if core.replaying is not None:
         progress.replays = core.replaying.counts()
-    return progress
+    yield

@@ -89,7 +89,7 @@ QUICK = Plan(
     stopped_s=0.35,
     settle_s=0.08,
     overhead_rounds=5,
-    auto_s=7.0,
+    auto_s=5.5,
     stopped_ways=(),
     beside_ways=("default", "adaptive", "replication_100", "auto"),
 )

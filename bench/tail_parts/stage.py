@@ -32,7 +32,7 @@ PERCENTS = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p99.9": 99.9}
 _PATIENCE_S = 30.0
 LATEST_S = 70.0
 """After so long a quick run repeats no slice any more, whatever was stolen from it."""
-AUTO_S = 6.0
+AUTO_S = 5.5
 """For so long at most auto looks and tries in a quick run."""
 Note = tuple[int, int, int, int]
 """A record's number, and when it was due, begun and done, in ns of the monotonic clock."""
@@ -213,7 +213,7 @@ def in_turns(
 
 def chooser(least_s: float = 0.4) -> Chooser:
     """One in a hurry: periods as short as slices, and nothing is tried twice in a minute."""
-    return Chooser(least_s=least_s, records=200, again_s=120.0)
+    return Chooser(least_s=least_s, records=400, again_s=120.0)
 
 
 def settled(

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from math import exp, log
+from math import exp, log, sqrt
 
 from tailrace.tail.conditions import OFF_SETTING, Period, Setting, Thresholds, suggestions, wanted
 
@@ -31,6 +31,9 @@ _SIGMAS = 1.5
 """By how many usual differences of like periods a trial must be better."""
 _LEAST_MARGIN, _MOST_MARGIN = log(1.05), log(1.5)
 _FIRST_NOISE, _LEAST_NOISE = log(1.08), log(1.01)
+_ERROR = 2.2
+"""Over the root of how many latencies there are: by so much a p99 of them is off, usually, where
+the tail is exponential."""
 _WILD = 3.0
 _NEWS, _BREAKING_NEWS = 0.25, 0.6
 """How much a period counts beside those before; if two in turn are off to the same side, more."""
@@ -128,6 +131,7 @@ class Chooser:
         self._last: float | None = None
         self._side = 0
         self._noise = _FIRST_NOISE
+        self._error = 0.0
         self._periods = self._needless = 0
         self._failures: dict[str, _Failure] = {}  # by what was on, whichever streams had it
 
@@ -144,7 +148,8 @@ class Chooser:
 
     @property
     def _margin(self) -> float:
-        return min(max(_SIGMAS * self._noise, _LEAST_MARGIN), _MOST_MARGIN)
+        noise = max(self._noise, self._error)
+        return min(max(_SIGMAS * noise, _LEAST_MARGIN), _MOST_MARGIN)
 
     def due(self, seconds: float, records: int) -> bool:
         """Whether a period that has lasted for so long, with so many latencies, is over."""
@@ -171,6 +176,7 @@ class Chooser:
         if period.p99_ms <= 0:
             return Decision(None, "nothing came out")
         p99, self._p99_s = log(period.p99_ms), period.p99_ms / 1e3
+        self._error = _ERROR / sqrt(max(period.records, 1))
         if self._trial is not None:
             return self._judge(now_s, self._trial, p99)
         self._learn(p99)

@@ -196,7 +196,7 @@ def run(stage: Stage, quick: bool) -> dict[str, Any]:
     """The section's figures."""
     cloudpickle.register_pickle_by_value(stage_module)
     cloudpickle.register_pickle_by_value(__import__(__name__, fromlist=["x"]))
-    rounds, slice_s, settle_s = (3, 0.3, 0.08) if quick else (15, 2.0, 0.5)
+    rounds, slice_s, settle_s = (2, 0.35, 0.08) if quick else (15, 2.0, 0.5)
     found: dict[str, Any] = {"rounds": rounds, "lost": 0, "duplicated": 0}
     for name, make in TOPOLOGIES.items():
         found[name] = {}

@@ -161,7 +161,7 @@ class Setting:
             )
             self.job.await_running(60)
             chose = settled(self.job, policy, self.plan.auto_s, lambda _: self.disturb())
-            for _ in range(5):
+            for _ in range(3):
                 self.slice("replay")  # for a first timeout
             for number in range(self.plan.rounds):
                 order = list(self.found)

@@ -7,8 +7,8 @@ thesis:
   themselves; here a worker without a source is stopped for 20 ms in every slice (SIGSTOP).
 - shared: every operator waits for 1 ms, workers are about 80% busy. A worker has one thread here,
   so the instances of an operator are in five workers, and not in one.
-- balance: every operator does additions; one worker shares its core with a program that compresses
-  data, so it is slower than the others, as the thesis' smaller machine.
+- balance: every operator does additions; one worker, without a source, gets half of its time, 5 ms
+  of every 10, as by a CPU quota. The thesis has a smaller machine there.
 
 In the quick run `rounds` are fewer than five. In the full one all techniques are in all settings.
 """
@@ -25,7 +25,7 @@ from pyspark import cloudpickle
 import tailrace as tr
 from harness.arrivals import POISSON, pace_of
 from tail_parts import stage as stage_module
-from tail_parts.disturbing import bind, compressing, stopping
+from tail_parts.disturbing import halved, stopping
 from tail_parts.stage import Stage, of_histograms, slices_by_progress
 from tailrace.apps import yahoo_page_load, yahoo_processing
 from tailrace.connectors.generate import Generate
@@ -147,9 +147,10 @@ def audit(folder: Path) -> tuple[int, int]:
 
 
 def placement(topology: tr.Topology, technique: str) -> tuple[int, ...]:
-    """Evenly; sources where nobody is stopped, if somebody is."""
+    """Evenly; sources only where nobody is stopped, if somebody is."""
     even = tuple(instance % WORKERS for instance in range(wire(topology.graph).instances))
-    return (*(i % 2 for i in range(WORKERS)), *even[WORKERS:]) if technique == "replay" else even
+    beside = (*(i % 2 for i in range(WORKERS)), *even[WORKERS:])
+    return even if technique == "shared" else beside
 
 
 def measured(
@@ -167,8 +168,7 @@ def measured(
     if technique == "replay":
         options["during"] = stopping(job, range(2, WORKERS), random.Random(1))
     elif technique == "balance":
-        bind(job, {WORKERS - 1})
-        end = compressing()
+        end = halved(job, WORKERS - 1)
     try:
         if technique == "replay":  # it needs a second to know what is late
             slices_by_progress(

@@ -102,7 +102,7 @@ def scene(stage: Stage, scenario: str, quick: bool) -> dict[str, Any]:
             topology(scenario, folder),
             modes,
             rounds=5,
-            slice_s=0.3 if quick else 6.0,
+            slice_s=0.28 if quick else 6.0,
             settle_s=0.1 if quick else 1.0,
             placement=placement,
             before=lambda job: disturbed(scenario, job),

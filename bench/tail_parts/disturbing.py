@@ -13,6 +13,14 @@ from collections.abc import Callable, Collection, Sequence
 from tailrace.spark.job import Job
 
 STOP_S = 0.020
+_HALF = """
+import os, signal, sys, time
+while True:
+    os.kill(int(sys.argv[1]), signal.SIGSTOP)
+    time.sleep(0.005)
+    os.kill(int(sys.argv[1]), signal.SIGCONT)
+    time.sleep(0.005)
+"""
 _COMPRESS = "import os, zlib\nwhile True: zlib.compress(os.urandom(1 << 20), 9)"
 
 
@@ -33,6 +41,19 @@ def compressing() -> Callable[[], None]:
     def end() -> None:
         process.kill()
         process.wait()
+
+    return end
+
+
+def halved(job: Job, rank: int) -> Callable[[], None]:
+    """A worker gets half of its time, 5 ms of every 10, as by a CPU quota; what ends that."""
+    pid = job.workers[rank]["pid"]
+    process = subprocess.Popen([sys.executable, "-c", _HALF, str(pid)])
+
+    def end() -> None:
+        process.kill()
+        process.wait()
+        os.kill(pid, signal.SIGCONT)
 
     return end
 

@@ -94,7 +94,7 @@ def run(stage: Stage, quick: bool) -> dict[str, Any]:
     """The section's figures."""
     cloudpickle.register_pickle_by_value(stage_module)
     cloudpickle.register_pickle_by_value(__import__(__name__, fromlist=["x"]))
-    rounds, slice_s, settle_s = (4, 0.35, 0.08) if quick else (20, 2.0, 0.3)
+    rounds, slice_s, settle_s = (3, 0.4, 0.08) if quick else (20, 2.0, 0.3)
     found: dict[str, Any] = {"rounds": rounds, "lost": 0, "duplicated": 0}
     for name, make in WORKLOADS.items():
         stage.say(f"noisy neighbour: {name}")

@@ -109,7 +109,7 @@ def run(stage: Stage, quick: bool) -> dict[str, Any]:
     cloudpickle.register_pickle_by_value(stage_module)
     cloudpickle.register_pickle_by_value(__import__(__name__, fromlist=["x"]))
     stage.say(f"shared: {UTILISATION:.0%}")
-    found = at(stage, UTILISATION, 5, 0.5 if quick else 8.0)
+    found = at(stage, UTILISATION, 5, 0.45 if quick else 8.0)
     if not quick:
         found["figure_5_6"] = []
         for utilisation in FIGURE:

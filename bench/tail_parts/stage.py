@@ -30,9 +30,9 @@ from tailrace.topology import Topology
 T = TypeVar("T")
 PERCENTS = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p99.9": 99.9}
 _PATIENCE_S = 30.0
-LATEST_S = 70.0
+LATEST_S = 45.0
 """After so long a quick run repeats no slice any more, whatever was stolen from it."""
-AUTO_S = 6.0
+AUTO_S = 4.5
 """For so long at most auto looks and tries in a quick run."""
 Note = tuple[int, int, int, int]
 """A record's number, and when it was due, begun and done, in ns of the monotonic clock."""
@@ -211,21 +211,23 @@ def in_turns(
     return slices
 
 
-def chooser(least_s: float = 0.4) -> Chooser:
+def chooser(least_s: float = 0.5) -> Chooser:
     """One in a hurry: periods as short as slices, and nothing is tried twice in a minute."""
-    return Chooser(least_s=least_s, records=200, again_s=120.0)
+    return Chooser(least_s=least_s, records=400, again_s=120.0)
 
 
 def settled(
     job: Job, policy: Chooser, most_s: float, during: Callable[[float], None] = time.sleep
 ) -> str:
-    """Wait until auto has tried what there is to try, if not for too long.
+    """Wait until auto has tried what there is to try, or for so long and until no trial is on.
 
     Returns how long that was, what it has found, and why, in its words.
     """
     begun = time.monotonic()
-    while not policy.settled and time.monotonic() - begun < most_s:
-        during(0.1)
+    while not policy.settled and (policy.trying or time.monotonic() - begun < most_s):
+        during(0.02)
+        if time.monotonic() - begun > 2 * most_s:
+            break
     took_s = time.monotonic() - begun
     why = next(iter(job.last_progress.tails.values()), "").partition(". ")[2]
     end = "settled" if policy.settled else "not settled"

@@ -111,6 +111,15 @@ def test_a_count_gets_more_instances_and_another_worker(
     assert said.count("done") == 2
 
 
+def test_a_job_with_a_slow_worker_deals_otherwise_by_itself(
+    spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("short_tails", tmp_path)
+    said = capsys.readouterr().out
+    assert "tail: tries balance (asked -> lookup): asked -> lookup: receivers" in said
+    assert "6000 answers" in said
+
+
 def test_a_dataframe_in_and_a_table_out(
     spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

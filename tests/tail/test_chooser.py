@@ -56,7 +56,7 @@ class Life:
         self.on_s[self.on] = self.on_s.get(self.on, 0.0) + took_s
         p99_ms = self.p99s_ms[self.on] * self.chance.lognormvariate(0.0, self.noise)
         seen = {STREAM: self.receiving}
-        period = Period(self.p50_ms, p99_ms, self.receiving.busy, seen, self.replayable)
+        period = Period(self.p50_ms, p99_ms, self.receiving.busy, seen, replayable=self.replayable)
         decision = chooser.decide(self.now_s, period)
         if decision.setting is not None:
             self.history.append((self.now_s, self.on))
@@ -176,6 +176,34 @@ def test_a_period_gets_longer_where_periods_differ_much_and_shorter_again() -> N
     life.noise = 0.01
     life.run(600)
     assert life.chooser.period_s == life.chooser.least_s
+
+
+def test_by_how_much_it_must_be_better_follows_from_how_many_latencies_there_are() -> None:
+    margins = []
+    for records in (200, 1_000, 100_000):
+        chooser = Chooser()
+        chooser.decide(0.0, Period(1.0, 2.0, 0.1, {}, records))
+        margins.append(round(chooser.margin, 2))
+    assert margins == [0.31, 0.15, 0.11], "0.11 until periods have shown how much they differ"
+
+
+def test_where_one_stream_gives_reason_all_that_have_queues_are_tried() -> None:
+    streams = {"a": UNEVEN, "b": EVEN, "c": BUSY, "d": replace(EVEN, busy=0.05)}
+    chooser = Chooser()
+    for now_s in (2.0, 4.0):
+        decision = chooser.decide(now_s, Period(5.0, 10.0, 0.5, streams))
+    assert decision.setting == Setting.of({"a": "balance", "b": "balance", "c": "shared"})
+
+
+def test_while_the_p99_drifts_nothing_is_tried_for_some_periods() -> None:
+    life = Life(dict.fromkeys(("off", "balance", "shared", "replay"), 64.0), UNEVEN, noise=0.0)
+    for _ in range(4):  # a job that has just begun
+        life.period()
+        life.p99s_ms = {name: p99_ms / 2 for name, p99_ms in life.p99s_ms.items()}
+    assert not life.history
+    for _ in range(4):
+        life.period()
+    assert life.history
 
 
 def test_a_period_waits_for_enough_records_but_not_for_ever() -> None:

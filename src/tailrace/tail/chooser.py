@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from math import exp, log
+from math import exp, log, sqrt
 
 from tailrace.tail.conditions import OFF_SETTING, Period, Setting, Thresholds, suggestions, wanted
 
@@ -31,6 +31,9 @@ _SIGMAS = 1.5
 """By how many usual differences of like periods a trial must be better."""
 _LEAST_MARGIN, _MOST_MARGIN = log(1.05), log(1.5)
 _FIRST_NOISE, _LEAST_NOISE = log(1.08), log(1.01)
+_ERROR = 3.5
+"""Over the root of how many latencies there are: by so much a p99 of them is off, usually. Of an
+exponential tail it would be 2.2, but who waits behind others waits as long as they do."""
 _WILD = 3.0
 _NEWS, _BREAKING_NEWS = 0.25, 0.6
 """How much a period counts beside those before; if two in turn are off to the same side, more."""
@@ -39,7 +42,8 @@ _STEADY, _RESTLESS = log(1.05), log(1.25)
 _TWICE = log(2)
 _LEAVES = 1.5
 """After so many p99s what was emitted before is gone."""
-_PERIODS_BEFORE = 2
+_PERIODS_BEFORE, _MOST_PERIODS_BEFORE = 2, 6
+"""Something is tried when the last period was like those before it, or after the latter number."""
 _PERIODS_WITHOUT_NEED = 3
 REPLAY_LEARNS_S = 1.5
 """Until sources know when something is late (`timeout.py`)."""
@@ -91,7 +95,7 @@ class Chooser:
         *,
         least_s: float = 2.0,
         most_s: float = 30.0,
-        records: int = 1000,
+        records: int = 2000,
         again_s: float = 60.0,
         most_again_s: float = 3600.0,
     ) -> None:
@@ -128,6 +132,7 @@ class Chooser:
         self._last: float | None = None
         self._side = 0
         self._noise = _FIRST_NOISE
+        self._error = 0.0
         self._periods = self._needless = 0
         self._failures: dict[str, _Failure] = {}  # by what was on, whichever streams had it
 
@@ -137,6 +142,11 @@ class Chooser:
         return 1 - exp(-self._margin)
 
     @property
+    def trying(self) -> bool:
+        """Whether something is on trial."""
+        return self._trial is not None
+
+    @property
     def settle_s(self) -> float:
         """For how long after a change nothing counts: until what was under way before has left."""
         settle_s = max(self.period_s / 4, min(_LEAVES * self._p99_s, self.most_s))
@@ -144,7 +154,8 @@ class Chooser:
 
     @property
     def _margin(self) -> float:
-        return min(max(_SIGMAS * self._noise, _LEAST_MARGIN), _MOST_MARGIN)
+        noise = max(self._noise, self._error)
+        return min(max(_SIGMAS * noise, _LEAST_MARGIN), _MOST_MARGIN)
 
     def due(self, seconds: float, records: int) -> bool:
         """Whether a period that has lasted for so long, with so many latencies, is over."""
@@ -171,10 +182,13 @@ class Chooser:
         if period.p99_ms <= 0:
             return Decision(None, "nothing came out")
         p99, self._p99_s = log(period.p99_ms), period.p99_ms / 1e3
+        self._error = _ERROR / sqrt(max(period.records, 1))
         if self._trial is not None:
             return self._judge(now_s, self._trial, p99)
+        steady = self._p99 is not None and abs(p99 - self._p99) <= self._margin
         self._learn(p99)
-        if self._periods < _PERIODS_BEFORE:
+        enough = _PERIODS_BEFORE if steady else _MOST_PERIODS_BEFORE
+        if self._periods < enough and not self._is_worse(p99):
             return Decision(None, f"{self._told()}; looked at for {self._periods} periods")
         if self._is_worse(p99) and self._may(OFF_SETTING, now_s):
             assert self._without is not None

@@ -57,6 +57,8 @@ class Period:
     """Of all workers, mean."""
     streams: Mapping[str, Receiving]
     """Those that may be dealt in other ways."""
+    records: int = 1000
+    """Whose latencies these are."""
     replayable: bool = False
     """Whether there is another way for what some source emits, and it may be sent twice."""
 
@@ -125,12 +127,16 @@ class Thresholds:
             self._uneven[name] = (self.uneven(name) + UNEVEN) / 2
 
 
+def _worth_it(period: Period) -> dict[str, Receiving]:
+    return {
+        name: one for name, one in period.streams.items() if one.workers > 1 and one.busy > IDLE
+    }
+
+
 def by_table(period: Period, thresholds: Thresholds) -> dict[str, Tail]:
     """What the table says for each stream; those of which it says nothing are left out."""
     found: dict[str, Tail] = {}
-    for name, one in period.streams.items():
-        if one.workers < 2 or one.busy < IDLE:
-            continue
+    for name, one in _worth_it(period).items():
         if one.uneven > thresholds.uneven(name):
             found[name] = "balance"
         elif one.busy > BUSY:
@@ -144,7 +150,9 @@ def suggestions(
     """What is worth a trial, the most likely first, and why."""
     table = by_table(period, thresholds)
     if table:
-        yield Setting.of(table), _told(table, period)
+        # The others, too: a queue that one stream is spared is often met at the next.
+        rest: dict[str, Tail] = dict.fromkeys(_worth_it(period), "balance")
+        yield Setting.of({**rest, **table}), _told(table, period)
     calm = period.busy < CALM and all(one.busy < CALM for one in period.streams.values())
     if period.replayable and calm and period.tail > LONG_TAIL and not kept.replay:
         why = f"the p99 is {period.tail:.1f} times the median, workers are {period.busy:.0%} busy"
@@ -154,8 +162,8 @@ def suggestions(
     for mode in ways:
         modes = {
             name: mode
-            for name, one in period.streams.items()
-            if one.workers > 1 and one.busy > IDLE and (mode != "shared" or one.shareable)
+            for name, one in _worth_it(period).items()
+            if mode != "shared" or one.shareable
         }
         if modes:
             yield Setting.of(modes), f"{_told(modes, period)}; as another way to deal"

@@ -73,6 +73,7 @@ def period_of(
         latency.percentile_ns(99) / 1e6,
         _mean(workers.values()),
         streams,
+        latency.total,
         replay and any(_replayable(deployment, one.name, homes) for one in graph.operators),
     )
 

@@ -86,10 +86,10 @@ QUICK = Plan(
     per_s=2_000,
     rounds=5,
     quiet_s=0.2,
-    stopped_s=0.35,
+    stopped_s=0.3,
     settle_s=0.08,
     overhead_rounds=5,
-    auto_s=5.0,
+    auto_s=4.2,
     stopped_ways=(),
     beside_ways=("default", "adaptive", "replication_100", "auto"),
 )

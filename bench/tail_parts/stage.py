@@ -30,9 +30,9 @@ from tailrace.topology import Topology
 T = TypeVar("T")
 PERCENTS = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p99.9": 99.9}
 _PATIENCE_S = 30.0
-LATEST_S = 45.0
+LATEST_S = 30.0
 """After so long a quick run repeats no slice any more, whatever was stolen from it."""
-AUTO_S = 4.5
+AUTO_S = 4.2
 """For so long at most auto looks and tries in a quick run."""
 Note = tuple[int, int, int, int]
 """A record's number, and when it was due, begun and done, in ns of the monotonic clock."""

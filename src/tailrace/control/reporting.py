@@ -20,8 +20,8 @@ from tailrace.runtime.step import OperatorFailed
 from tailrace.transport.tcp import Refusals
 
 _TRIES = 3
-_SLICE_NS = 60_000
-"""How long a report may be worked on between two rounds,"""
+_SLICE_NS = 200_000
+"""How long a report may be worked on between two rounds (each more costs an idle worker a nap),"""
 _WHOLE_NS = 20_000_000
 """unless it was begun so long ago: where rounds take long, a slice more does not matter."""
 _PAIRS_NS = 5_000_000_000

@@ -45,7 +45,7 @@ from tailrace.routing.homes import Home
 from tailrace.routing.pairs import PairCounts, merged
 from tailrace.routing.slots import Routes
 from tailrace.routing.tables import Tables
-from tailrace.runtime.arranging import placed, rescaled, spread_over
+from tailrace.runtime.arranging import recast, rescaled, spread_over
 from tailrace.runtime.core import DEFAULT_LIMITS, Limits
 from tailrace.runtime.deployment import NOWHERE, Deployment, Layout, changed, deploy
 from tailrace.runtime.guarantees import bound, check_guarantee
@@ -406,8 +406,8 @@ class Job:
     def apply(self, what: Plan | Tables) -> Change:
         """Have what runs where, or which keys are whose, be another way, while the stream flows.
 
-        A plan may have other places, other numbers of instances and another number of workers, but
-        fuses the same operators; for more workers Spark must have task slots. Tables route single
+        A plan may have other places, other numbers of instances, another number of workers and
+        other operators fused; for more workers Spark must have task slots. Tables route single
         keys. State moves along: nothing is lost, nothing is processed twice, and each key's records
         stay in order. Returns at once, unless workers have to join or to leave.
         """
@@ -430,13 +430,7 @@ class Job:
     def _planned(self, plan: Plan, before: Deployment) -> Deployment:
         """What a plan means for the job as it runs; its places are the job's."""
         wanted = apply(plan, self._graph)
-        numbers = {one.name: one.parallelism for one in wanted.operators}
-        if wire(wanted).streams.keys() != before.wiring.streams.keys():
-            raise ValueError(
-                "the plan fuses other operators than the job that runs; that cannot change while it"
-                " runs. Plan with the same fusion, or stop with a savepoint and start anew"
-            )
-        after = placed(rescaled(before, numbers, range(len(plan.places))), plan.place_of)
+        after = recast(before, wanted, plan.place_of)
         check_moves(before, after, checkpoints=self._checkpoints is not None)
         return after
 

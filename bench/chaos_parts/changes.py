@@ -8,12 +8,16 @@ from typing import Any
 
 from chaos_parts.workload import COUNT, JOIN, KEYS, ORDERS, PAYMENTS, SUM
 from tailrace.control.joining import ScaleError
+from tailrace.graph.wiring import wire
+from tailrace.plan.model.machine import Place
+from tailrace.plan.plan import FREE_RULES, Plan, plan_for
 from tailrace.routing.tables import Table, Tables
+from tailrace.runtime.deployment import with_forwarded
 from tailrace.spark.changes import Change, ChangeError
 from tailrace.spark.job import Job, JobFailedError
 
-RESCALE, MOVE, TABLES, WORKERS = "rescale", "move", "tables", "workers"
-KINDS = {RESCALE: 0.35, MOVE: 0.3, TABLES: 0.2, WORKERS: 0.15}
+RESCALE, MOVE, TABLES, FUSION, WORKERS = "rescale", "move", "tables", "fusion", "workers"
+KINDS = {RESCALE: 0.25, MOVE: 0.25, TABLES: 0.2, FUSION: 0.15, WORKERS: 0.15}
 """How often each is asked for."""
 MEAN_GAP_S = 0.2
 MOST_INSTANCES = 3
@@ -70,6 +74,8 @@ def _change(job: Job, kind: str, chance: random.Random) -> Change:
     if kind == RESCALE:
         some = chance.sample(_BY_KEY, chance.randint(1, len(_BY_KEY)))
         return job.rescale({name: chance.randint(1, MOST_INSTANCES) for name in some})
+    if kind == FUSION:
+        return job.apply(_fused_otherwise(job, chance))
     numbers: dict[str, int] = {
         name: len(chain.instances) for chain in job.chains for name in chain.operators
     }
@@ -85,3 +91,26 @@ def _change(job: Job, kind: str, chance: random.Random) -> Change:
         }
         tables[name] = Table(numbers[name], keys)
     return job.apply(Tables(tables))
+
+
+def _fused_otherwise(job: Job, chance: random.Random) -> Plan:
+    """A plan that has some operators run fused and others not, of those that may.
+
+    What tells event time stays with its source.
+    """
+    before = job.deployment
+    graph, numbers = before.graph, {one.name: one.parallelism for one in before.graph.operators}
+    may = {
+        number
+        for number, stream in enumerate(graph.streams)
+        if stream.grouping.rule in FREE_RULES
+        and numbers[stream.source] == numbers[stream.target]
+        and stream.source not in (ORDERS, PAYMENTS)
+    }
+    forwarded = (before.layout.forwarded or frozenset()) - may
+    forwarded |= {number for number in sorted(may) if chance.random() < 0.5}
+    wanted = with_forwarded(graph, forwarded)
+    workers = len(job.workers) or 1
+    place_of = [chance.randrange(workers) for _ in wire(wanted).ids]
+    places = [Place(0, 0)] * workers
+    return plan_for(wanted, places, place_of, scheduler="by chance", reason="")

@@ -27,11 +27,12 @@ from tailrace.checkpoint.store import Store
 from tailrace.control.changing import Act as ChangeAct
 from tailrace.control.changing import CallOff, Changing, Prepare
 from tailrace.control.protocol import Snapshotted
+from tailrace.graph.model import Rule
 from tailrace.graph.wiring import wire
 from tailrace.routing.slots import SLOTS, Routes
 from tailrace.runtime.arranging import rescaled
 from tailrace.runtime.core import Core
-from tailrace.runtime.deployment import Deployment, Layout, changed, deploy
+from tailrace.runtime.deployment import Deployment, Layout, changed, deploy, with_forwarded
 from tailrace.runtime.event_time import EventTime
 from tailrace.runtime.limits import Limits
 from tailrace.runtime.markers import Marker
@@ -333,7 +334,7 @@ class World:
         chance = self.chance
         heads = [chain.operators[0] for chain in before.wiring.chains]
         head = chance.choice(heads)
-        kind = chance.choice(["keys", "keys", "places", "numbers"])
+        kind = chance.choice(["keys", "keys", "places", "numbers", "fusion"])
         by_key = [one for one in heads if stream_by_key(before, one) is not None]
         if kind == "keys" and by_key:
             head = chance.choice(by_key)
@@ -354,6 +355,8 @@ class World:
                 if target.operators[0] == head
             }
             return changed(before, routes=routes)
+        if kind == "fusion" and before.graph.name != "lists":  # which are read as they are emitted
+            return self.fused_otherwise(before)
         timed = any(isinstance(one.logic, EventTime) for one in before.graph.operators)
         if kind == "numbers" and not (timed and is_source(before, head)):  # splits have no order
             places = chance.sample(range(self.workers), chance.randint(1, self.workers))
@@ -362,6 +365,29 @@ class World:
             one: chance.randrange(self.workers) for one in before.workers if chance.random() < 0.3
         }
         return changed(before, workers=moved)
+
+    def fused_otherwise(self, before: Deployment) -> Deployment:
+        """With some operators apart that ran fused, or fused that did not."""
+        chance, graph = self.chance, before.graph
+        forwarded = before.layout.forwarded
+        assert forwarded is not None
+        free = {
+            number
+            for number, stream in enumerate(graph.streams)
+            if stream.grouping.rule in (Rule.FORWARD, Rule.SHUFFLE)
+            and len(graph.into(stream.target)) == 1
+            and not isinstance(graph.operator(stream.target).logic, EventTime)
+            and graph.operator(stream.source).parallelism
+            == graph.operator(stream.target).parallelism
+        }
+        flipped = {number for number in sorted(free) if chance.random() < 0.5}
+        after = forwarded ^ flipped
+        wiring = wire(with_forwarded(graph, after))
+        workers = {one: chance.randrange(self.workers) for one in wiring.ids}
+        for one, worker in before.workers.items():
+            if one in workers and chance.random() < 0.7:
+                workers[one] = worker
+        return changed(before, forwarded=after, workers=workers)
 
     # ---- the coordinator ----
 

@@ -20,8 +20,9 @@ import pytest
 
 import tailrace as tr
 from tailrace.control.joining import ScaleError
+from tailrace.graph.wiring import wire
 from tailrace.plan.model.machine import Place
-from tailrace.plan.plan import Plan, plan_for
+from tailrace.plan.plan import Plan, apply, plan_for
 from tailrace.routing.tables import Table, Tables
 from tailrace.spark.changes import Change, ChangeError
 from tailrace.spark.job import Job
@@ -177,6 +178,33 @@ def test_results_stay_exact_whatever_changes(
     summed.check(job)
 
 
+def test_operators_run_fused_or_apart_as_plans_say(
+    start: Callable[..., Job], tmp_path: Path
+) -> None:
+    summed = Summed(tmp_path)
+    job = start(summed.topology, checkpoint=tmp_path / "state", checkpoint_s=0.05)
+    flows(job)
+    fused = plan_like(job, job.placement)
+    timed = fused.chains[0]
+    assert timed[0] == "numbers"
+    chains = (timed, *((name,) for chain in fused.chains[1:] for name in chain))
+    count = sum(job.deployment.graph.operator(one).parallelism for one, *_ in chains)
+    apart = replace(fused, chains=chains, place_of=tuple(i % 2 for i in range(count)))
+    for plan in (apart, fused, apart):
+        assert job.apply(plan).await_done(PATIENCE_S)
+        assert tuple(chain.operators for chain in job.chains) == plan.chains
+        assert job.placement == plan.place_of
+        flows(job)
+        assert job.rescale(sum=3).await_done(PATIENCE_S)
+        assert job.rescale(sum=2).await_done(PATIENCE_S)
+        flows(job)
+    kill(job.workers[0]["pid"])
+    until(lambda: job.last_progress.restarts == 1, "a worker is lost")
+    until(lambda: job.status == "running", "all workers run")
+    assert tuple(chain.operators for chain in job.chains) == chains
+    summed.check(job)
+
+
 def kill(pid: int) -> None:
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
@@ -272,9 +300,14 @@ def test_what_cannot_be_is_refused_and_the_job_goes_on(
         job.apply(Tables({"step": Table(2, {1: 1})}))
     plan = plan_like(job, placement)
     chains = tuple((name,) for chain in plan.chains for name in chain)
-    apart = sum(job.deployment.graph.operator(one).parallelism for (one,) in chains)
-    with pytest.raises(ValueError, match="the plan fuses other operators"):
-        job.apply(replace(plan, chains=chains, place_of=(0,) * apart))
+    count = sum(job.deployment.graph.operator(one).parallelism for (one,) in chains)
+    timed, *rest = plan.chains
+    apart = replace(plan, chains=(timed, *((name,) for chain in rest for name in chain)))
+    apart = replace(apart, place_of=(0,) * len(wire(apply(apart, job.deployment.graph)).ids))
+    with pytest.raises(ValueError, match=r"the sink '\w+' cannot be moved.* with checkpoint="):
+        job.apply(apart)
+    with pytest.raises(ValueError, match="'event_time' cannot be fused with 'numbers', nor taken"):
+        job.apply(replace(plan, chains=chains, place_of=(0,) * count))
     with pytest.raises(ValueError, match=r"the sink 'sums' cannot be moved.* with checkpoint="):
         job.move({("sums", 0): 1 - where(job, "sums")[0]})
     with pytest.raises(ValueError, match=r"the sink 'sums' cannot be moved.* with checkpoint="):

@@ -288,9 +288,10 @@ class Roster:
     def _has_not_ended(self, layout: Layout) -> None:
         """Workers that get instances have something to do again."""
         assert self.changing is not None
-        before = self.changing.layout.workers
+        before = self.changing.layout
+        recast = before.forwarded != layout.forwarded  # then all tell their end anew
         for instance, place in layout.workers.items():
-            if place >= 0 and before.get(instance) != place:
+            if place >= 0 and (recast or before.workers.get(instance) != place):
                 rank = self.seats[place]
                 if rank in self.progress:
                     self.progress[rank].ended = False

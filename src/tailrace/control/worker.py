@@ -597,7 +597,8 @@ class Worker:
         trouble, self._preparing = "", None
         try:
             core.prepare(message.number, layout.of(core.deployment.graph), message.epoch)
-            if core.moving is not None and self._rank in core.moving.moves.coming.values():
+            moves = core.moving.moves if core.moving is not None else None
+            if moves is not None and (moves.recast or self._rank in moves.coming.values()):
                 self._drained = self._reported_end = False
                 self._reporting.begin(self._attempt)
         except Exception as error:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from tailrace.graph.model import Graph, Rule
 from tailrace.graph.validate import whole_number
-from tailrace.graph.wiring import InstanceId
+from tailrace.graph.wiring import InstanceId, wire
 from tailrace.runtime.deployment import Deployment, changed
 
 
@@ -64,12 +64,21 @@ def _together(graph: Graph, name: str) -> list[str]:
     return [one.name for one in graph.operators if one.name in found]
 
 
-def placed(before: Deployment, place_of: Sequence[int]) -> Deployment:
-    """With every instance in the place that is given, in the order in which plans number them."""
-    ids = before.wiring.ids
+def recast(before: Deployment, wanted: Graph, place_of: Sequence[int]) -> Deployment:
+    """As a plan wants its graph, with every instance in the place that is given, as plans number.
+
+    Of the graph its numbers of instances count, and which streams are forwarded.
+    """
+    ids = wire(wanted).ids
     if len(place_of) != len(ids):
         raise ValueError(f"{len(place_of)} places for {len(ids)} instances")
-    return changed(before, workers=dict(zip(ids, place_of, strict=True)))
+    streams = enumerate(wanted.streams)
+    return changed(
+        before,
+        parallelism={one.name: one.parallelism for one in wanted.operators},
+        workers=dict(zip(ids, place_of, strict=True)),
+        forwarded=frozenset(n for n, one in streams if one.grouping.rule is Rule.FORWARD),
+    )
 
 
 def spread_over(before: Deployment, places: Sequence[int], fixed: Sequence[str] = ()) -> Deployment:

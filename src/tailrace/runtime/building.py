@@ -56,8 +56,7 @@ class Site:
         self._is_near = is_near
         self._clock_ns = clock_ns
         self._make_context = make_context
-        for number in deployment.wiring.streams:
-            self.transfer[number], self.wait[number] = Histogram(), Histogram()
+        self._carry(deployment)
         try:
             self._add_instances()
         except BaseException:
@@ -65,10 +64,16 @@ class Site:
                 self.close()
             raise
 
+    def _carry(self, deployment: Deployment) -> None:
+        for number in deployment.wiring.streams:
+            for known in (self.transfer, self.wait):
+                known.setdefault(number, Histogram())
+
     # ---- while the stream flows: see `moving` ----
 
     def make(self, name: InstanceId, deployment: Deployment, base: int) -> Instance:
         """An instance that will run here under another deployment; nobody knows of it yet."""
+        self._carry(deployment)
         instance = Instance(name, deployment.wiring.home[name.operator], self._clock_ns)
         try:
             self._build(instance, deployment, base, joins=False)
@@ -102,11 +107,12 @@ class Site:
 
         Lanes to those that are not there any more are `closing`: what they hold is still sent.
         """
+        before = self.deployment.wiring.streams
         for (number, index), exchange in self.exchanges.items():
-            if deployment.wiring.streams[number][0].operators[0] != operator:
+            if number not in before or before[number][0].operators[0] != operator:
                 continue
-            senders = deployment.senders[number].get(self.rank, [])
-            if not senders or (index >= 0 and InstanceId(operator, index) not in senders):
+            senders = deployment.senders.get(number, {}).get(self.rank, [])
+            if not senders or (index >= 0 and index not in {one.index for one in senders}):
                 continue  # nobody sends here any more: see `part`
             self.closing += exchange.lay(self._receivers(number, index, deployment), base)
             self.lanes.update((lane.gate, lane) for lane in exchange.lanes)

@@ -195,11 +195,11 @@ class Core:
 
     def steps_at_commit(self) -> dict[tuple[str, int], Step]:
         """Those that were here when the last epoch was committed; others have nothing of it."""
-        known = self.cuts.chains if self.cuts is not None else {}
+        cuts = self.cuts
         return {
             where: step
             for where, step in self.steps().items()
-            if where in known or not isinstance(step, Stateful)
+            if not isinstance(step, Stateful) or (cuts is not None and cuts.was_here(where))
         }
 
     # ---- from one deployment to another ----

@@ -130,7 +130,7 @@ class Counting:
         graph = site.deployment.graph
         stats: dict[str, StreamStats] = {}
         by_number: dict[int, StreamStats] = {}
-        for number in site.deployment.wiring.streams:
+        for number in site.transfer:
             label = graph.streams[number].label
             if label in stats:  # a stream merged with itself
                 stats[label].transfer.merge(site.transfer[number])

@@ -91,16 +91,18 @@ class Cuts:
         self._groups: dict[str, list[Instance]] = {}
         self._chains: dict[tuple[str, int], Chain] = {}
         self._over: set[tuple[str, int]] = set()  # finished, and said so
+        self._sweeps: dict[tuple[str, int], Sweep] = {}
+        self._since: dict[tuple[str, int], int] = {}  # in which epoch a step came, if it is known
+        self.epoch = epoch
         for instance in instances:
             self.add(instance, chains)
         self._leaving: list[tuple[str, SinkStep]] = []  # until what they have prepared counts
         self.moving: Moving | None = None
         """The change that comes with the next epoch, if one does."""
         self._safe = self._chains.copy()
-        self.epoch = self.safe = epoch
-        """The newest that has begun here, and the newest that is committed."""
+        self.safe = epoch
+        """The newest that is committed; `epoch` is the newest that has begun here."""
         self._alignment: Alignment | None = None
-        self._sweeps: dict[tuple[str, int], Sweep] = {}
         self._encoding: deque[tuple[Piece | Sweep, Iterator[Any]]] = deque()
         self._settling: deque[Iterator[None]] = deque()
         self._part: Part | None = None
@@ -112,6 +114,10 @@ class Cuts:
     def chains(self) -> dict[tuple[str, int], Chain]:
         """What is safe of each step, for others to build on."""
         return self._safe
+
+    def was_here(self, where: tuple[str, int]) -> bool:
+        """Whether a step that is here was so, too, when the newest epoch that counts was cut."""
+        return where in self._safe and self._since.get(where, -1) < self.safe
 
     @property
     def waiting(self) -> bool:
@@ -127,6 +133,10 @@ class Cuts:
                 step.watch()
                 where = name, instance.id.index
                 self._chains[where] = chains.get(where, NO_CHAIN)
+                self._sweeps.pop(where, None)
+                self._over.discard(where)
+                if chains is _NO_CHAINS:
+                    self._since[where] = self.epoch
 
     def remove(self, instance: Instance) -> None:
         """An instance is here no more. What its sinks have prepared is committed all the same."""
@@ -136,9 +146,10 @@ class Cuts:
             del self._groups[instance.id.operator]
         for name, step in instance.steps:
             where = name, instance.id.index
-            for known in (self._chains, self._sweeps):
-                known.pop(where, None)
-            self._over.discard(where)
+            if self._since.get(where) != self.epoch:  # else another is it here by now
+                self._over.discard(where)
+                for known in (self._chains, self._sweeps, self._since):
+                    known.pop(where, None)
             if isinstance(step, SinkStep):
                 self._leaving.append((name, step))
 
@@ -276,7 +287,7 @@ class Cuts:
 
     def _is_encoded(self, piece: Piece) -> None:
         where = piece.operator, piece.index
-        if where not in self._chains:
+        if where not in self._chains or self._since.get(where) == self.epoch:
             return  # it has left meanwhile
         size_bytes = sum(map(len, piece.blocks))
         self._chains[where] = self._chains[where].longer(piece.kind, size_bytes)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from tailrace.graph.model import Graph, Rule
+from tailrace.graph.model import Graph, Rule, Stream
 from tailrace.graph.validate import validate
 from tailrace.graph.wiring import InstanceId, Wiring, wire
 from tailrace.routing.slots import Routes
@@ -47,6 +47,9 @@ class Layout:
     gates: Mapping[int, tuple[Gate, ...]]
     next_gate: int
     routes: Mapping[int, Routes]
+    forwarded: frozenset[int] | None = None
+    """Of the streams that a plan may forward or shuffle, those that are forwarded; None: as the
+    graph says."""
 
     @property
     def places(self) -> int:
@@ -75,6 +78,8 @@ class Layout:
 
     def of(self, graph: Graph) -> Deployment:
         """The deployment of a graph, whose own parallelism does not matter."""
+        if self.forwarded is not None:
+            graph = with_forwarded(graph, self.forwarded)
         wiring = wire(with_parallelism(graph, self.parallelism))
         return Deployment(wiring, self.workers, self.gates, self.next_gate, self.routes)
 
@@ -101,7 +106,9 @@ class Deployment:
     def layout(self) -> Layout:
         """What it has beside the graph."""
         parallelism = {one.name: one.parallelism for one in self.graph.operators}
-        return Layout(parallelism, self.workers, self.gates, self.next_gate, self.routes)
+        streams = enumerate(self.graph.streams)
+        forwarded = frozenset(n for n, one in streams if one.grouping.rule is Rule.FORWARD)
+        return Layout(parallelism, self.workers, self.gates, self.next_gate, self.routes, forwarded)
 
     @cached_property
     def senders(self) -> dict[int, dict[int, list[InstanceId]]]:
@@ -152,12 +159,13 @@ def changed(
     parallelism: Mapping[str, int] | None = None,
     workers: Mapping[InstanceId, int] | None = None,
     routes: Mapping[int, Routes] | None = None,
+    forwarded: frozenset[int] | None = None,
 ) -> Deployment:
     """The deployment that comes after another; what is not named stays, ids included.
 
     `parallelism` is by operator: all of a chain change together. Instances that are new must have a
     worker in `workers`. Where receivers by key change in number, as few keys as can be change their
-    owner, unless routes are given.
+    owner, unless routes are given. With `forwarded`, other operators run fused: see `Layout`.
     """
     graph = before.graph
     if parallelism:
@@ -165,6 +173,9 @@ def changed(
         if unknown := set(parallelism) - known:
             raise KeyError(f"no operator {min(unknown)!r}; there are {sorted(known)}")
         graph = with_parallelism(graph, parallelism)
+    if forwarded is not None:
+        graph = with_forwarded(graph, forwarded)
+    if graph is not before.graph:
         validate(graph)
     wiring = wire(graph)
     named = {**before.workers, **(workers or {})}
@@ -178,7 +189,19 @@ def changed(
             elif stream in before.routes:
                 kept[stream] = before.routes[stream]
     where = {instance: named[instance] for instance in wiring.ids}
-    return _made(wiring, where, before.gates, before.next_gate, {**kept, **(routes or {})})
+    # An instance of other operators is another one, wherever it runs: it has gates of its own.
+    recast = recast_heads(before.wiring, wiring)
+    gates = {
+        stream: tuple(gate for gate in some if gate.instance.operator not in recast)
+        for stream, some in before.gates.items()
+    }
+    return _made(wiring, where, gates, before.next_gate, {**kept, **(routes or {})})
+
+
+def recast_heads(before: Wiring, after: Wiring) -> frozenset[str]:
+    """The first operators of chains that the other of two wirings does not have."""
+    chains = ({chain.operators for chain in one.chains} for one in (before, after))
+    return frozenset(operators[0] for operators in set.symmetric_difference(*chains))
 
 
 def with_parallelism(graph: Graph, parallelism: Mapping[str, int]) -> Graph:
@@ -188,6 +211,19 @@ def with_parallelism(graph: Graph, parallelism: Mapping[str, int]) -> Graph:
         for one in graph.operators
     )
     return replace(graph, operators=operators)
+
+
+def with_forwarded(graph: Graph, forwarded: frozenset[int]) -> Graph:
+    """A graph in which these streams are forwarded; others that were forwarded are shuffled."""
+
+    def grouped(number: int, stream: Stream) -> Stream:
+        rule = Rule.FORWARD if number in forwarded else Rule.SHUFFLE
+        if stream.grouping.rule in (rule, *(set(Rule) - {Rule.FORWARD, Rule.SHUFFLE})):
+            return stream
+        return replace(stream, grouping=replace(stream.grouping, rule=rule))
+
+    streams = tuple(grouped(number, stream) for number, stream in enumerate(graph.streams))
+    return replace(graph, streams=streams)
 
 
 def _made(

@@ -6,13 +6,14 @@ same. Whatever it gives away, keys or all that it has, goes to instances of the 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable
 from functools import cached_property
 
 from tailrace.graph.model import Operator, Rule
 from tailrace.graph.wiring import InstanceId
 from tailrace.routing.slots import Routes
-from tailrace.runtime.deployment import NOWHERE, Deployment
+from tailrace.runtime.deployment import NOWHERE, Deployment, recast_heads
+from tailrace.runtime.event_time import EventTime
 from tailrace.runtime.reading import SourceLogic
 from tailrace.runtime.sink import SinkLogic
 from tailrace.runtime.source import Split
@@ -31,12 +32,46 @@ class Moves:
     @cached_property
     def leaving(self) -> dict[InstanceId, int]:
         """Instances that are no more where they were, with the worker that they leave."""
-        return _missing(self.before, self.after)
+        return self._missing(self.before, self.after)
 
     @cached_property
     def coming(self) -> dict[InstanceId, int]:
         """Instances that are new where they will be, with that worker."""
-        return _missing(self.after, self.before)
+        return self._missing(self.after, self.before)
+
+    @cached_property
+    def recast(self) -> frozenset[str]:
+        """The first operators of chains that are not there before, or not after.
+
+        Their instances leave, and others come, be it in the same worker and of the same id.
+        """
+        return recast_heads(self.before.wiring, self.after.wiring)
+
+    def _missing(self, here: Deployment, there: Deployment) -> dict[InstanceId, int]:
+        return {
+            one: worker
+            for one, worker in here.workers.items()
+            if worker != NOWHERE
+            and (one.operator in self.recast or there.workers.get(one, NOWHERE) != worker)
+        }
+
+    @cached_property
+    def _kin(self) -> dict[str, list[InstanceId]]:
+        """By the first operator of a chain that is no more, all that have operators of it.
+
+        Directly, or by others that do: each gets what is shared of all of them, and so begins
+        only when all have been cut. What goes on from them has the marker by then.
+        """
+        together: dict[str, set[str]] = {}
+        for chain in (*self.before.wiring.chains, *self.after.wiring.chains):
+            if chain.operators[0] in self.recast:
+                some = set(chain.operators)
+                some = some.union(*(together.get(one, ()) for one in some))
+                together.update(dict.fromkeys(some, some))
+        return {
+            head: [one for one in self.after.wiring.ids if one.operator in together[head]]
+            for head in self.recast
+        }
 
     @property
     def new(self) -> set[InstanceId]:
@@ -60,6 +95,10 @@ class Moves:
             new.setdefault(one.operator, set()).add(one)
         for chain in self.before.wiring.chains:
             head = chain.operators[0]
+            if head in self.recast:
+                for index in range(chain.parallelism):
+                    found[InstanceId(head, index)] = frozenset(self._kin[head])
+                continue
             moved = self._moved_keys(head)
             count = self.after.graph.operator(head).parallelism
             for index in range(chain.parallelism):
@@ -127,14 +166,6 @@ class Moves:
         return InstanceId(operator, giver.index % count)
 
 
-def _missing(here: Deployment, there: Deployment) -> dict[InstanceId, int]:
-    return {
-        instance: worker
-        for instance, worker in here.workers.items()
-        if worker != NOWHERE and there.workers.get(instance, NOWHERE) != worker
-    }
-
-
 def stream_by_key(deployment: Deployment, operator: str) -> int | None:
     """A stream by key that leads to an operator from elsewhere; None: there is none."""
     for number in deployment.wiring.streams:
@@ -159,20 +190,26 @@ def is_tied(operator: Operator, *, checkpoints: bool) -> bool:
 
 def check(before: Deployment, after: Deployment, *, checkpoints: bool = False) -> None:
     """Raise ValueError if a running job cannot go from one deployment to the other."""
-    fused = [[chain.operators for chain in one.wiring.chains] for one in (before, after)]
-    if fused[0] != fused[1]:
-        raise ValueError(
-            "operators that run fused cannot be taken apart while they run, nor others be fused:"
-            f" {_labels(fused[0])} runs, and {_labels(fused[1])} is wanted"
-        )
+    for one, other in zip(before.graph.streams, after.graph.streams, strict=True):
+        rule, wanted = one.grouping.rule, other.grouping.rule
+        if rule is not wanted and len(before.graph.into(one.target)) > 1:
+            raise ValueError(
+                f"the stream {one.label!r} goes by {rule.value} and cannot go by {wanted.value}"
+                f" while it runs: {one.target!r} reads others, too"
+            )
+        if rule is not wanted and isinstance(before.graph.operator(one.target).logic, EventTime):
+            raise ValueError(
+                f"{one.target!r} cannot be fused with {one.source!r}, nor taken apart from it,"
+                " while it runs: records of sources that are not equally far would become late"
+            )
+    recast = recast_heads(before.wiring, after.wiring)
     for chain in before.wiring.chains:
         head = chain.operators[0]
         old, new = (one.graph.operator(head).parallelism for one in (before, after))
-        moves = [
-            InstanceId(head, index)
-            for index in range(min(old, new))
-            if before.workers[InstanceId(head, index)] != after.workers[InstanceId(head, index)]
-        ]
+        moves = head in recast or any(
+            before.workers[instance] != after.workers[instance]
+            for instance in (InstanceId(head, index) for index in range(min(old, new)))
+        )
         if not moves and old == new:
             continue
         for name in chain.operators:
@@ -192,7 +229,3 @@ def check(before: Deployment, after: Deployment, *, checkpoints: bool = False) -
                 f"{head!r} cannot go from {old} to {new} instances while it runs: its records come"
                 " by partial key, which does not say whose a key is"
             )
-
-
-def _labels(chains: Iterable[tuple[str, ...]]) -> str:
-    return ", ".join(" + ".join(chain) for chain in chains)

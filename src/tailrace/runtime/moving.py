@@ -81,7 +81,7 @@ class Moving:
                 for inlet in one.inlets.values():
                     inlet.reopens = self._somebody_joins(inlet.stream, inlet.peer)
                 self._keep_open(one)
-                if after.workers.get(one.id) == core.rank:
+                if self.moves.leaving.get(one.id) != core.rank:
                     site.open_links(one, after, self._base)
         except BaseException:
             self.abandon()
@@ -108,6 +108,8 @@ class Moving:
     def _somebody_joins(self, stream: int, worker: int) -> bool:
         """Whether an instance will send on a stream in a worker, beside those that do."""
         deployment = self.moves.after
+        if stream not in deployment.wiring.streams:
+            return False
         if deployment.graph.streams[stream].grouping.rule is Rule.FORWARD:
             return False  # there each link has one sender
         source = deployment.wiring.streams[stream][0].operators[0]
@@ -229,7 +231,8 @@ class Moving:
         core, site = self._core, self._core.site
         site.part(instance)
         core.counting.left(instance, site.close_links(instance, None))
-        del site.instances[instance.id]
+        if site.instances[instance.id] is instance:  # else another is it here
+            del site.instances[instance.id]
         instance.still = True
         if core.cuts is None:
             for name, step in instance.steps:

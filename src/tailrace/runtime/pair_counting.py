@@ -48,7 +48,10 @@ class PairCounting:
         """Count at instances that are new, and begin anew at all others."""
         self.clear()
         for instance in self._site.instances.values():
-            if instance.id not in self._counters:
+            known = self._counters.get(instance.id)
+            if known is None or instance.queue.counter is not known:  # it may be another of that id
+                self._counters.pop(instance.id, None)
+                self._sketches.pop(instance.id, None)
                 self._attach(instance)
         for gone in self._counters.keys() - self._site.instances.keys():
             del self._counters[gone], self._sketches[gone]

@@ -22,7 +22,7 @@ from tailrace.control.roster import FAILED
 from tailrace.control.seating import GONE, home
 from tailrace.graph.expand import Chain
 from tailrace.graph.model import Rule
-from tailrace.graph.wiring import InstanceId, Wiring, wire
+from tailrace.graph.wiring import InstanceId, Wiring
 from tailrace.plan.model.machine import Machine
 from tailrace.plan.plan import Plan, apply
 from tailrace.plan.show.placement import who_runs_where
@@ -32,7 +32,7 @@ from tailrace.routing.homes import Home
 from tailrace.routing.pairs import PairCounts, merged
 from tailrace.routing.slots import Routes
 from tailrace.routing.tables import Tables
-from tailrace.runtime.arranging import placed, rescaled, spread_over
+from tailrace.runtime.arranging import recast, rescaled, spread_over
 from tailrace.runtime.deployment import NOWHERE, Deployment, Layout, changed, deploy
 from tailrace.runtime.moves import check as check_moves
 from tailrace.runtime.moves import is_source, is_tied
@@ -398,8 +398,8 @@ class Job:
     def apply(self, what: Plan | Tables) -> Change:
         """Have what runs where, or which keys are whose, be another way, while the stream flows.
 
-        A plan may have other places, other numbers of instances and another number of workers, but
-        fuses the same operators; for more workers Spark must have task slots. Tables route single
+        A plan may have other places, other numbers of instances, another number of workers and
+        other operators fused; for more workers Spark must have task slots. Tables route single
         keys. State moves along: nothing is lost, nothing is processed twice, and each key's records
         stay in order. Returns at once, unless workers have to join or to leave.
         """
@@ -422,13 +422,7 @@ class Job:
     def _planned(self, plan: Plan, before: Deployment) -> Deployment:
         """What a plan means for the job as it runs; its places are the job's."""
         wanted = apply(plan, self._graph)
-        numbers = {one.name: one.parallelism for one in wanted.operators}
-        if wire(wanted).streams.keys() != before.wiring.streams.keys():
-            raise ValueError(
-                "the plan fuses other operators than the job that runs; that cannot change while it"
-                " runs. Plan with the same fusion, or stop with a savepoint and start anew"
-            )
-        after = placed(rescaled(before, numbers, range(len(plan.places))), plan.place_of)
+        after = recast(before, wanted, plan.place_of)
         check_moves(before, after, checkpoints=self._checkpoints is not None)
         return after
 

@@ -206,12 +206,13 @@ def summarise(roster: Roster, wiring: Wiring, now_ns: int | None = None) -> Summ
     streams = {}
     for label in labels:
         transfer, wait = Histogram(), Histogram()
-        for report in reports:
+        told = [report for report in reports if label in report.transfer]  # before, it was fused
+        for report in told:
             transfer.merge(report.transfer[label])
             wait.merge(report.wait[label])
         streams[label] = StreamProgress(
-            sum(report.sent[label] for report in reports),
-            sum(report.received[label] for report in reports),
+            sum(report.sent[label] for report in told),
+            sum(report.received[label] for report in told),
             transfer.percentile_ns(50) / 1000,
             transfer.percentile_ns(99) / 1000,
             wait.percentile_ns(50) / 1000,

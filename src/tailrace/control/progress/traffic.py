@@ -135,6 +135,8 @@ def _links(
     lanes = {gate: carried for gate, *carried in zip(*report.lanes, strict=True)}
     found = []
     for (stream, sender, receiver), records in _sent(report, deployment).items():
+        if stream not in deployment.wiring.streams:
+            continue  # since then fused
         source, target = deployment.wiring.streams[stream]
         gate = deployment.gates[stream][receiver]
         lane = lanes.get(gate.number)

@@ -29,6 +29,7 @@ ELSEWHERE = {"ring"} | {
     "plan",
     "rescale",
     "savepoint",
+    "short_tails",
     "socket_words",
 }
 

@@ -227,7 +227,7 @@ class World:
         self.attempt += 1
         self.epochs.halt()
         self.changing.set_back(self.clock() / 1e9)
-        if not self.epochs.settled:  # who writes the manifest gets there, or not
+        if not self.epochs.known:  # who writes the manifest gets there, or not
             self.write_manifest(anyway=self.chance.random() < 0.7)
             if self.writing is not None:
                 self.write_manifest(anyway=False)

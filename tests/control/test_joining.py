@@ -7,7 +7,9 @@ from functools import partial
 
 import pytest
 
+import tailrace as tr
 from tailrace.checkpoint.epochs import Epochs
+from tailrace.control.changing import Changing, Prepare
 from tailrace.control.joining import ScaleError
 from tailrace.control.orders import ALL, Line
 from tailrace.control.protocol import (
@@ -21,8 +23,10 @@ from tailrace.control.protocol import (
     Leave,
     Members,
     Met,
+    Moved,
     Open,
     Peers,
+    Prepared,
     Progress,
     Reached,
     Ready,
@@ -33,6 +37,8 @@ from tailrace.control.protocol import (
     Suspects,
 )
 from tailrace.control.roster import Roster
+from tailrace.graph.wiring import InstanceId
+from tailrace.runtime.deployment import changed, deploy
 from tailrace.runtime.guard import Counts
 from tests.control.test_recovery import ENOUGH, begun, hello, running, strike
 from tests.control.world import World
@@ -471,3 +477,29 @@ def test_a_bounded_job_always_ends_and_nobody_stays_who_was_to_join_or_to_leave(
         assert world.roster.phase == "stopped", (seed, world.roster.reason)
         world.run(world.now_s + 30.0, lambda: False)
         assert not [one for one in world.processes.values() if one.alive], (seed, world.history)
+
+
+def test_who_says_that_it_has_ended_while_it_is_asked_to_prepare_does_not_end_the_job() -> None:
+    topology = tr.Topology()
+    topology.source([1], name="in").shuffle().sink(print, name="out", parallelism=1)
+    before = deploy(topology.graph, [0, 0])
+    after = changed(before, workers={InstanceId("in", 0): 1}).layout
+    roster = running(2)
+    roster.changing = Changing(before.layout)
+    roster.epochs = Epochs(2, every_s=1.0)
+    roster.epochs.go(0.0)
+    number = roster.change(lambda _: after)
+    assert [order[1] for order in roster.look_at_change()] == [Prepare(number, after, 1)] * 2
+    roster.hear(Drained(1), speaker=1)
+    roster.hear(Prepared(1, number, ""), speaker=1)
+    roster.hear(Prepared(0, number, ""), speaker=0)
+    for rank in range(2):
+        roster.hear(Snapshotted(rank, 1, (), (), (), ended=False), speaker=rank)
+    roster.hear(Moved(0, number, 0), speaker=0)
+    roster.hear(Moved(1, number, 0), speaker=1)
+    roster.written(1, "epochs/1", "here")
+    roster.hear(Drained(0), speaker=0)
+    for rank in range(2):
+        roster.hear(Settled(rank, 1), speaker=rank)
+    assert roster.epochs.taking_part == 2
+    assert not roster.epochs.ending, "worker 1 reads"

@@ -11,14 +11,16 @@ import pytest
 
 import tailrace as tr
 from tailrace.graph.wiring import InstanceId
-from tailrace.runtime.deployment import changed
+from tailrace.runtime.core import Core
+from tailrace.runtime.deployment import changed, deploy
 from tailrace.runtime.giving import Given
 from tailrace.runtime.reading import SourceStep
 from tailrace.runtime.source import Reader, Source, Split
 from tailrace.runtime.state import Entry
 from tailrace.runtime.step import OperatorFailed
-from tailrace.testing import collect
+from tailrace.testing import VirtualClock, collect
 from tests.runtime.cores import Cores
+from tests.runtime.posts import Kept
 
 
 class Once(tr.Operator):
@@ -160,3 +162,17 @@ def test_a_source_looks_for_no_splits_while_some_are_on_their_way() -> None:
     now_ns = 2 * 10**9
     step.poll(1)
     assert len(step.keys()) > len(before)
+
+
+def test_a_worker_to_which_instances_come_has_not_ended_with_the_epoch_that_brings_them() -> None:
+    topology = tr.Topology()
+    collect(topology.source(range(10_000), name="in").shuffle())
+    before = deploy(topology.graph, [0, 0])
+    core = Core(1, before, VirtualClock(), Kept(), epoch=0)
+    core.prepare(1, changed(before, workers={InstanceId("in", 0): 1}), epoch=1)
+    core.begin_epoch(1, change=1)
+    assert core.cuts is not None
+    part = core.cuts.take()
+    assert part is not None
+    assert not part.ended
+    core.close()

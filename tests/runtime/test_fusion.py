@@ -105,3 +105,24 @@ def test_what_reads_several_streams_stays_as_it_is() -> None:
 
 def apart(before: Deployment) -> dict[InstanceId, int]:
     return dict.fromkeys(wire(with_forwarded(before.graph, frozenset())).ids, 0)
+
+
+def test_the_mode_of_a_stream_that_runs_fused_counts_when_it_is_taken_apart() -> None:
+    topology = tr.Topology()
+    mapped = topology.source(range(600), name="in", parallelism=2).shuffle(tail="shared")
+    results = collect(mapped.map(lambda one: one, parallelism=2, name="out").shuffle())
+    cores = Cores(topology, [0, 1, 0, 1, 2, 2])
+    cores.rounds(3)
+    cores.change(fused(cores.deployment, ("in", "out")))
+    for core in cores.cores:
+        core.set_tail(0, "balance")  # as who goes back, or joins, is told of all modes
+    cores.rounds(3)
+    cores.change(fused(cores.deployment))
+    assert all(
+        inlet.prompt
+        for core in cores.cores
+        for inlet in core.site.inlets.values()
+        if inlet.stream == 0
+    )
+    cores.rounds(400)
+    assert sorted(results) == list(range(600))

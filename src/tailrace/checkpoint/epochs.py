@@ -107,7 +107,7 @@ class Epochs:
             self.stage = Stage.COMMITTED
 
     @property
-    def settled(self) -> bool:
+    def known(self) -> bool:
         """Whether it is known which epoch is the newest that counts."""
         return self.stage is not Stage.WRITING
 

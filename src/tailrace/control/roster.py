@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 
 from tailrace.checkpoint.epochs import Act, Begin, Commit, Epochs, Write
 from tailrace.control.budget import SAME_RECORD, STANDARD, Budget
+from tailrace.control.changing import PREPARING, Changing, Prepare, Wanted
 from tailrace.control.changing import Act as ChangeAct
-from tailrace.control.changing import Changing, Prepare, Wanted
 from tailrace.control.joining import Joining
 from tailrace.control.orders import ALL, Decision, Line, Order
 from tailrace.control.preparing import in_pieces
@@ -196,6 +196,9 @@ class Roster:
                     self.epochs.cut(message.rank, message.epoch, message, ended=message.ended)
                 )
             case Prepared() if self.changing is not None:
+                coming = self.changing.current
+                if coming is not None and coming.status == PREPARING and coming.layout is not None:
+                    self._has_not_ended(coming.layout)  # it may have said so since it was told
                 return self._change(
                     self.changing.prepared(
                         message.rank, message.number, message.trouble, self.now_s, self.epochs
@@ -392,7 +395,7 @@ class Roster:
             return []
         if self.now_s < recovery.resume_s or self.leaving:
             return []
-        if self.epochs is not None and not self.epochs.settled:
+        if self.epochs is not None and not self.epochs.known:
             return []  # nobody knows yet which epoch to go back to
         hellos = tuple(self.hellos[rank] for rank in range(self.workers))
         try:

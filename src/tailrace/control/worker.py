@@ -491,7 +491,7 @@ class Worker:
             # Who naps has asked all sources in this beat: what became due since is of the next.
             if due_ns <= (self._rested_ns if waiting.policy.naps else here_ns):
                 return
-        if self._encodes:
+        if self._encodes or (core.cuts is not None and core.cuts.unsettled):
             breathed_ns = here_ns + _BREATH_NS
             due_ns = breathed_ns if due_ns is None else min(due_ns, breathed_ns)
         if here_ns - self._tidied_ns > TIDY_NS:
@@ -597,8 +597,8 @@ class Worker:
         trouble, self._preparing = "", None
         try:
             core.prepare(message.number, layout.of(core.deployment.graph), message.epoch)
-            moves = core.moving.moves if core.moving is not None else None
-            if moves is not None and (moves.recast or self._rank in moves.coming.values()):
+            moving = core.moving
+            if moving is not None and (moving.moves.recast or moving.brings):
                 self._drained = self._reported_end = False
                 self._reporting.begin(self._attempt)
         except Exception as error:

@@ -193,7 +193,7 @@ class Site:
                 clock_ns=self._clock_ns,
                 stays=rule is Rule.LOCAL_OR_SHUFFLE,
             )
-            exchange.deal_by(self._tail(number))
+            exchange.deal_by(self._tail(number, deployment))
             self.exchanges[where] = exchange
             exchange.lay(self._receivers(*where, deployment), base)
             self.lanes.update((lane.gate, lane) for lane in exchange.lanes)
@@ -231,20 +231,27 @@ class Site:
                         self.limits,
                         base,
                     )
-                    inlet.prompt = self._tail(gate.stream) != OFF
+                    inlet.prompt = self._tail(gate.stream, deployment) != OFF
                     self.inlets[link] = instance.inlets[link] = inlet
                     opened.append(inlet)
         return opened
 
-    def _tail(self, number: int) -> Tail:
-        return self.tails.get(number) or tail_of(self.deployment.graph.streams[number])
+    def _tail(self, number: int, deployment: Deployment) -> Tail:
+        stream = deployment.graph.streams[number]
+        mode = self.tails.get(number) if stream.grouping.rule in SHUFFLED else None
+        return mode or tail_of(stream)
 
     def set_tail(self, number: int, mode: Tail) -> list[Inlet]:
-        """Have a shuffled stream dealt in another way; what senders should hear of at once."""
+        """Have a shuffled stream dealt in another way; what senders should hear of at once.
+
+        One that runs fused now is dealt so when it does not any more.
+        """
         stream = self.deployment.graph.streams[number]
-        if stream.grouping.rule not in SHUFFLED:
+        if stream.grouping.rule not in (*SHUFFLED, Rule.FORWARD):
             raise ValueError(f"{stream.label} is not shuffled; it cannot be dealt by {mode!r}")
         self.tails[number] = mode
+        if stream.grouping.rule is Rule.FORWARD:
+            return []
         for exchange in self.exchanges.values():
             if exchange.stream == number:
                 exchange.deal_by(mode)

@@ -107,7 +107,8 @@ class Cuts:
         self._settling: deque[Iterator[None]] = deque()
         self._part: Part | None = None
         self._given = False
-        self._unsettled = False
+        self.unsettled = False
+        """Whether something is left to do, or to say, for the epoch that counts."""
         self._entries = 16
 
     @property
@@ -188,6 +189,8 @@ class Cuts:
         if last:
             self._on_last()
         ended = all(one.ended for group in self._groups.values() for one in group)
+        if change and self.moving is not None and self.moving.brings:
+            ended = False  # others come with it
         self._part = Part(epoch, [], [], ended)
         marker = Checkpoint(epoch, change, last)
         groups = [[*group] for group in self._groups.values()]
@@ -304,9 +307,9 @@ class Cuts:
 
     def settled(self) -> int | None:
         """The epoch that counts, once, when nothing is left to do for it."""
-        if not self._unsettled or self._settling:
+        if not self.unsettled or self._settling:
             return None
-        self._unsettled = False
+        self.unsettled = False
         return self.safe
 
     def committed(self, epoch: int, *, sinks: bool = True) -> None:
@@ -316,7 +319,7 @@ class Cuts:
         if epoch != self.epoch or not self._given:
             raise RuntimeError(f"epoch {epoch} is committed; here {self.epoch} is the newest")
         self._given = False
-        self._unsettled = True
+        self.unsettled = True
         self.safe = epoch
         for name, sink in self._leaving if sinks else ():
             call(name, "commit", sink.committed, epoch)

@@ -141,6 +141,11 @@ class Moving:
                 )
             instance.kept_open = True
 
+    @property
+    def brings(self) -> bool:
+        """Whether instances come to this worker."""
+        return self._core.rank in self.moves.coming.values()
+
     # ---- the marker ----
 
     def begin(self) -> None:

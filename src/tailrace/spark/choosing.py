@@ -51,6 +51,7 @@ class Choosing:
             self._numbers |= frozenset(numbers)
             self._replay |= replay
             self._chooser.interrupted()
+            self._chooser.manage(self._labels, replay=self._replay)
             self._apply()
 
     def leave(self, modes: Mapping[int, Tail], replay: str | None) -> None:
@@ -81,7 +82,12 @@ class Choosing:
                 return ""
             if self._before is not None and now_s - self._before[0] < self._chooser.period_s:
                 return ""
-            reports = dict(self._job._coordinator.roster.progress)
+            roster = self._job._coordinator.roster
+            if roster.changing is not None and roster.changing.current is not None:
+                self._before = None
+                self._chooser.interrupted()
+                return ""
+            reports = dict(roster.progress)
             if self._before is None:
                 self._before = now_s, reports
                 return ""

@@ -11,10 +11,10 @@ Du's table 5.4 says when each technique is worth it, and leaves it to people to 
 A condition is where to look, and not a proof. What it suggests is turned on for a period, on trial,
 and stays only if the p99 from source to sink was better than before by more than chance; else it is
 undone, and not tried again for a time that doubles. What is on is left again when it is found to be
-no better than without: its condition is gone, or the p99 above what it was without it. So nothing
-is on that makes things worse for longer than a period, and what does not help is tried ever more
-rarely. How much is chance, how long a period is and how fast old periods are forgotten follows from
-how much p99s of like periods differ.
+no better than without: its condition is gone, or the p99 above what it was without it. So a trial
+makes things worse for a period at most, and what does not help is tried ever more rarely; that
+holds for going back to nothing, too, unless the p99 doubles. How much is chance, how long a period
+is and how fast old periods are forgotten follows from how much p99s of like periods differ.
 
 Pure: figures and a clock in, decisions out.
 """

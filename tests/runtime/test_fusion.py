@@ -126,3 +126,40 @@ def test_the_mode_of_a_stream_that_runs_fused_counts_when_it_is_taken_apart() ->
     )
     cores.rounds(400)
     assert sorted(results) == list(range(600))
+
+
+def test_what_is_fused_may_change_when_all_input_has_ended() -> None:
+    topology, results = counted()
+    cores = Cores(topology, [index % WORKERS for index in range(wire(topology.graph).instances)])
+    cores.rounds(600)
+    assert all(core.ended for core in cores.cores)
+    for number, way in enumerate([(), ALL, ALL[:1], ()]):
+        cores.change(fused(cores.deployment, *way, shift=number))
+    cores.rounds(50)
+    assert all(core.ended for core in cores.cores)
+    assert len(results) == 600 + 2
+
+
+def test_links_stay_for_who_is_about_to_send_by_them_also_if_who_did_leaves_first() -> None:
+    topology, _ = counted()
+    graph = topology.graph
+
+    def here(before: Deployment, forwarded: frozenset[int]) -> Deployment:
+        ids = wire(with_forwarded(graph, forwarded)).ids
+        return changed(before, forwarded=forwarded, workers=dict.fromkeys(ids, 0))
+
+    cores = Cores(topology, [0] * wire(graph).instances)
+    cores.change(here(cores.deployment, frozenset()))
+    [last] = [n for n, one in enumerate(graph.streams) if one.source == "seen"]
+    core = cores.cores[0]
+    core.prepare(2, here(cores.deployment, frozenset({last})))
+    moving = core.moving
+    assert moving is not None
+    for index in range(2):  # as when all of their input has ended
+        moving._leave(core.instance("out", index))
+    new = moving._new[InstanceId("seen", 0)]
+    assert all(
+        router.exchange in core.site.exchanges.values()
+        for routers in new.routers.values()
+        for router in routers
+    )

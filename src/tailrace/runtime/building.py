@@ -6,7 +6,7 @@ what both have stays as it is, with its state, its queue and its credit.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from tailrace.graph.model import Rule, Stream
@@ -120,16 +120,27 @@ class Site:
                 for sender in exchange.senders:
                     sender.reroute(deployment.route(number))
 
-    def part(self, instance: Instance) -> None:
-        """An instance sends no more; where nobody else does, its lanes are closing."""
+    def part(self, instance: Instance, coming: Iterable[Instance] = ()) -> None:
+        """An instance sends no more; where nobody else does, its lanes are closing.
+
+        Not where one of those that are `coming` will: they may be cut in any order, once all input
+        has ended.
+        """
         left = []
+        awaited = [
+            router.exchange
+            for other in coming
+            if other is not instance
+            for routers in other.routers.values()
+            for router in routers
+        ]
         for routers in instance.routers.values():
             for router in routers:
                 if router in router.exchange.senders:
                     router.exchange.lose(router)
                 left.append(router.exchange)
         for where, exchange in list(self.exchanges.items()):
-            if exchange in left and not exchange.senders:
+            if exchange in left and not exchange.senders and exchange not in awaited:
                 del self.exchanges[where]
                 self.closing += exchange.lanes
 

@@ -81,7 +81,9 @@ class Giving:
         self.moved_keys = 0
         self._change = change
         self._send = send
-        self._takers = moves.takers[instance.id]
+        self._takers = sorted(moves.takers[instance.id])  # so that a seed always does the same
+        # Of what is taken apart, others get what is shared alone.
+        self._heirs = [one for one in self._takers if one.operator == instance.id.operator]
         # What has finished needs its state no more.
         self._steps = [
             (name, step)
@@ -117,7 +119,8 @@ class Giving:
             if isinstance(step, Stateful | SinkStep)
         }
         for taker in self._takers:
-            self._send(Given(self._change, self.instance.id, taker, shared=shared))
+            only = taker not in self._heirs  # its keys, if it has any, go to others
+            self._send(Given(self._change, self.instance.id, taker, shared=shared, done=only))
 
     def _give_all(self, moves: Moves) -> None:
         giver = self.instance.id
@@ -140,7 +143,7 @@ class Giving:
 
     def _end(self) -> None:
         self.done = True
-        for taker in self._takers:
+        for taker in self._heirs:
             self._send(Given(self._change, self.instance.id, taker, done=True))
 
     def answer(self, asked: Asked) -> None:

@@ -234,7 +234,7 @@ class Moving:
 
     def _leave(self, instance: Instance) -> None:
         core, site = self._core, self._core.site
-        site.part(instance)
+        site.part(instance, self._new.values())
         core.counting.left(instance, site.close_links(instance, None))
         if site.instances[instance.id] is instance:  # else another is it here
             del site.instances[instance.id]

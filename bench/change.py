@@ -14,7 +14,7 @@ changed, there and back:
 
 The sink notes when each result was there; latency counts from when its record was due.
 `p99_during_over_steady`: p99 of the records that were under way between asking for a change and its
-end, over that of as long a while right behind it (0.75 to 1.5 s); the median over all changes of
+end, over that of as long a while right behind it (0.75 to 1 s); the median over all changes of
 a kind. `longest_silence_ms` is the longest time without any result meanwhile, the median over them,
 `longest_silence_steady_ms` that of the while behind it. The same for a job that makes a checkpoint
 every second: `with_checkpoints`.

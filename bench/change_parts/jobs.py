@@ -29,7 +29,7 @@ from tailrace.spark.job import Job
 WORKERS = 2
 SETTLE_S = 0.25
 STEADY_S = 0.75
-LONGEST_STEADY_S = 1.5
+LONGEST_STEADY_S = 1.0
 _PATIENCE_S = 60.0
 _PROGRESS_S = 0.2
 

@@ -38,7 +38,7 @@ from tailrace.control.protocol import (
 )
 from tailrace.control.roster import Roster
 from tailrace.graph.wiring import InstanceId
-from tailrace.runtime.deployment import changed, deploy
+from tailrace.runtime.deployment import Layout, changed, deploy
 from tailrace.runtime.guard import Counts
 from tests.control.test_recovery import ENOUGH, begun, hello, running, strike
 from tests.control.world import World
@@ -479,15 +479,20 @@ def test_a_bounded_job_always_ends_and_nobody_stays_who_was_to_join_or_to_leave(
         assert not [one for one in world.processes.values() if one.alive], (seed, world.history)
 
 
-def test_who_says_that_it_has_ended_while_it_is_asked_to_prepare_does_not_end_the_job() -> None:
+def with_checkpoints() -> tuple[Roster, Layout]:
+    """A job of two workers, all of it in the first, and a layout in which the other reads."""
     topology = tr.Topology()
     topology.source([1], name="in").shuffle().sink(print, name="out", parallelism=1)
     before = deploy(topology.graph, [0, 0])
-    after = changed(before, workers={InstanceId("in", 0): 1}).layout
     roster = running(2)
     roster.changing = Changing(before.layout)
-    roster.epochs = Epochs(2, every_s=1.0)
+    roster.epochs = Epochs(2, every_s=60.0)
     roster.epochs.go(0.0)
+    return roster, changed(before, workers={InstanceId("in", 0): 1}).layout
+
+
+def test_who_says_that_it_has_ended_while_it_is_asked_to_prepare_does_not_end_the_job() -> None:
+    roster, after = with_checkpoints()
     number = roster.change(lambda _: after)
     assert [order[1] for order in roster.look_at_change()] == [Prepare(number, after, 1)] * 2
     roster.hear(Drained(1), speaker=1)
@@ -501,5 +506,17 @@ def test_who_says_that_it_has_ended_while_it_is_asked_to_prepare_does_not_end_th
     roster.hear(Drained(0), speaker=0)
     for rank in range(2):
         roster.hear(Settled(rank, 1), speaker=rank)
+    assert roster.epochs is not None
     assert roster.epochs.taking_part == 2
     assert not roster.epochs.ending, "worker 1 reads"
+
+
+def test_who_has_ended_and_cannot_prepare_a_change_has_ended_all_the_same() -> None:
+    roster, after = with_checkpoints()
+    roster.hear(Drained(1), speaker=1)
+    number = roster.change(lambda _: after)
+    roster.look_at_change()
+    roster.hear(Prepared(1, number, "no room"), speaker=1)
+    assert roster.hear(Drained(0), speaker=0) == [
+        (rank, BeginEpoch(1, last=True)) for rank in range(2)
+    ]

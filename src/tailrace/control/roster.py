@@ -46,7 +46,6 @@ from tailrace.control.protocol import (
 )
 from tailrace.control.recovery import Recovery
 from tailrace.control.seating import SeatingError, follows, home, named, reseat
-from tailrace.runtime.deployment import Layout
 from tailrace.tail.modes import Tail
 
 __all__ = ["ALL", "Decision", "Line", "Order", "Roster"]
@@ -196,9 +195,8 @@ class Roster:
                     self.epochs.cut(message.rank, message.epoch, message, ended=message.ended)
                 )
             case Prepared() if self.changing is not None:
-                coming = self.changing.current
-                if coming is not None and coming.status == PREPARING and coming.layout is not None:
-                    self._has_not_ended(coming.layout)  # it may have said so since it was told
+                if not message.trouble:
+                    self._works_again(message.rank)
                 return self._change(
                     self.changing.prepared(
                         message.rank, message.number, message.trouble, self.now_s, self.epochs
@@ -281,25 +279,33 @@ class Roster:
         orders: list[Order] = []
         for act in acts:
             if isinstance(act, Prepare):
-                self._has_not_ended(act.layout)
                 act = in_pieces(replace(act, layout=act.layout.seated(self.seats)))
             orders += [(rank, act) for rank in range(self.workers)]
         if self.epochs is not None:
             orders += self._act(self.epochs.tick(self.now_s))
         return orders
 
-    def _has_not_ended(self, layout: Layout) -> None:
-        """Workers that get instances have something to do again."""
+    def _works_again(self, rank: int) -> None:
+        """A worker is prepared for a change: if instances come to it, what it said of its end is old.
+
+        Those that could not prepare it, or did not come to that, have ended as they said.
+        """
         assert self.changing is not None
-        before = self.changing.layout
-        recast = before.forwarded != layout.forwarded  # then all tell their end anew
-        for instance, place in layout.workers.items():
-            if place >= 0 and (recast or before.workers.get(instance) != place):
-                rank = self.seats[place]
-                if rank in self.progress:
-                    self.progress[rank].ended = False
-                if self.epochs is not None:
-                    self.epochs.works(rank)
+        before, coming = self.changing.layout, self.changing.current
+        if coming is None or coming.status != PREPARING or coming.layout is None:
+            return
+        recast = before.forwarded != coming.layout.forwarded  # then all tell their end anew
+        if not any(
+            place >= 0
+            and self.seats[place] == rank
+            and (recast or before.workers.get(instance) != place)
+            for instance, place in coming.layout.workers.items()
+        ):
+            return
+        if rank in self.progress:
+            self.progress[rank].ended = False
+        if self.epochs is not None:
+            self.epochs.works(rank)
 
     def written(self, epoch: int, manifest: str, kept_in: str) -> list[Order]:
         """The manifest of an epoch is there."""

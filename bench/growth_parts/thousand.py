@@ -78,11 +78,12 @@ def _build(workers: int) -> Any:
 
 def _report_of(core: Any) -> Any:
     """What it says after a while: its sources have emitted, all links have carried something."""
-    from tailrace.control.progress.report import progress_of
+    from tailrace.control.progress.report import gathered
+    from tailrace.control.protocol import Progress
 
     for _ in range(50):
         core.round()
-    report = progress_of(core, time.monotonic_ns(), False, 1.0, 1.0)
+    report = gathered(core, Progress(core.rank, time.monotonic_ns(), cpu_s=1.0, running_s=1.0))
     chance = random.Random(7)
     for histogram in _histograms(vars(report).values()):
         for _ in range(_TIMES):  # between 30 us and 30 ms, as after some minutes

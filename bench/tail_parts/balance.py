@@ -23,12 +23,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pyspark import cloudpickle
-
 import tailrace as tr
-from tail_parts import stage as stage_module
 from tail_parts.disturbing import bind, compressing
-from tail_parts.stage import AUTO_S, Arriving, Noted, Stage, audit, in_turns, notes_in, summed_up
+from tail_parts.stage import (
+    AUTO_S,
+    Arriving,
+    Noted,
+    Stage,
+    audit,
+    in_turns,
+    notes_in,
+    ship,
+    summed_up,
+)
 from tailrace.spark.job import Job
 
 WORKERS = 5
@@ -126,8 +133,7 @@ def scene(stage: Stage, scenario: str, quick: bool) -> dict[str, Any]:
 
 def run(stage: Stage, quick: bool) -> dict[str, Any]:
     """The section's figures."""
-    cloudpickle.register_pickle_by_value(stage_module)
-    cloudpickle.register_pickle_by_value(__import__(__name__, fromlist=["x"]))
+    ship(__name__)
     found: dict[str, Any] = {}
     for scenario in SCENARIOS:
         stage.say(f"balance: scenario {scenario}")

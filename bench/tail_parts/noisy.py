@@ -12,11 +12,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pyspark import cloudpickle
-
 import tailrace as tr
 from harness.arrivals import POISSON, pace_of
-from tail_parts import stage as stage_module
 from tail_parts.disturbing import bind, compressing
 from tail_parts.stage import (
     AUTO_S,
@@ -24,6 +21,7 @@ from tail_parts.stage import (
     chooser,
     of_histograms,
     settled,
+    ship,
     slices_by_progress,
 )
 from tailrace.apps.word_count import WORDS_PER_SENTENCE, count, sentences
@@ -92,8 +90,7 @@ BESIDE = {2}
 
 def run(stage: Stage, quick: bool) -> dict[str, Any]:
     """The section's figures."""
-    cloudpickle.register_pickle_by_value(stage_module)
-    cloudpickle.register_pickle_by_value(__import__(__name__, fromlist=["x"]))
+    ship(__name__)
     rounds, slice_s, settle_s = (3, 0.4, 0.08) if quick else (20, 2.0, 0.3)
     found: dict[str, Any] = {"rounds": rounds, "lost": 0, "duplicated": 0}
     for name, make in WORKLOADS.items():

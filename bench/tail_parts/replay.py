@@ -32,13 +32,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pyspark import cloudpickle
-
 import tailrace as tr
 from harness.arrivals import POISSON, pace_of
 from harness.spread import Spread, limits, rounded
-from tail_parts import stage as stage_module
-from tail_parts.stage import Stage, chooser, settled
+from tail_parts.stage import Stage, chooser, settled, ship
 from tailrace.apps.exclamation import exclamation
 from tailrace.apps.word_count import count, sentences
 from tailrace.connectors.generate import Generate
@@ -288,8 +285,7 @@ def overhead(spark: Any, plan: Plan) -> dict[str, Any]:
 def run(stage: Stage, quick: bool) -> dict[str, Any]:
     """The section's figures."""
     plan = QUICK if quick else FULL
-    cloudpickle.register_pickle_by_value(stage_module)
-    cloudpickle.register_pickle_by_value(__import__(__name__, fromlist=["x"]))
+    ship(__name__)
     found: dict[str, Any] = {}
     for name in SETTINGS:
         if name == "stopped" and not plan.stopped_ways:

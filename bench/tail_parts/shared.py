@@ -16,12 +16,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from pyspark import cloudpickle
-
 import tailrace as tr
 from harness.spread import rounded
-from tail_parts import stage as stage_module
-from tail_parts.stage import Arriving, Noted, Stage, audit, in_turns, notes_in, summed_up
+from tail_parts.stage import Arriving, Noted, Stage, audit, in_turns, notes_in, ship, summed_up
 
 SERVERS = 4
 SERVICE_MS = 1000 / 450
@@ -106,8 +103,7 @@ def rounded_change(percent: float) -> float:
 
 def run(stage: Stage, quick: bool) -> dict[str, Any]:
     """The section's figures."""
-    cloudpickle.register_pickle_by_value(stage_module)
-    cloudpickle.register_pickle_by_value(__import__(__name__, fromlist=["x"]))
+    ship(__name__)
     stage.say(f"shared: {UTILISATION:.0%}")
     found = at(stage, UTILISATION, 5, 0.45 if quick else 8.0)
     if not quick:

@@ -10,6 +10,7 @@ when it was due; sinks note both, with when work on it began and when it was don
 
 from __future__ import annotations
 
+import sys
 import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any, Protocol, TypeVar
+
+from pyspark import cloudpickle
 
 from harness.spread import rounded
 from tailrace.connectors.generate import Poisson
@@ -304,3 +307,9 @@ def summed_up(turns: Sequence[Sequence[float]]) -> dict[str, Any]:
     found["p99_spread"] = [rounded(p99s[0]), rounded(median(p99s)), rounded(p99s[-1])]
     found["records"] = len(everything)
     return found
+
+
+def ship(section: str) -> None:
+    """Have workers be sent what a section's module and this one define: they cannot import them."""
+    for name in (section, __name__):
+        cloudpickle.register_pickle_by_value(sys.modules[name])

@@ -20,13 +20,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pyspark import cloudpickle
-
 import tailrace as tr
 from harness.arrivals import POISSON, pace_of
-from tail_parts import stage as stage_module
 from tail_parts.disturbing import halved, stopping
-from tail_parts.stage import Stage, of_histograms, slices_by_progress
+from tail_parts.stage import Stage, of_histograms, ship, slices_by_progress
 from tailrace.apps import yahoo_page_load, yahoo_processing
 from tailrace.connectors.generate import Generate
 from tailrace.graph.wiring import wire
@@ -194,8 +191,7 @@ def measured(
 
 def run(stage: Stage, quick: bool) -> dict[str, Any]:
     """The section's figures."""
-    cloudpickle.register_pickle_by_value(stage_module)
-    cloudpickle.register_pickle_by_value(__import__(__name__, fromlist=["x"]))
+    ship(__name__)
     rounds, slice_s, settle_s = (2, 0.35, 0.08) if quick else (15, 2.0, 0.5)
     found: dict[str, Any] = {"rounds": rounds, "lost": 0, "duplicated": 0}
     for name, make in TOPOLOGIES.items():

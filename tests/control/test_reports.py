@@ -10,7 +10,7 @@ import pytest
 
 import tailrace as tr
 from tailrace.control import reporting
-from tailrace.control.progress.report import progress_of
+from tailrace.control.progress.report import gathered
 from tailrace.control.protocol import Progress, unpack
 from tailrace.control.reporting import Reporting
 from tailrace.runtime.core import Core
@@ -78,7 +78,7 @@ def test_a_report_of_many_instances_is_told_when_its_slices_are_done(by_steps: N
         calls += 1
     assert calls > WIDE
     [found] = told.reports
-    whole = progress_of(core, MS, False, 0.0)
+    whole = gathered(core, Progress(core.rank, MS))
     assert counted(found) == {"source": 100, "sum": 100, "sink": 100}
     assert (found.sent, found.received, found.keys) == (whole.sent, whole.received, whole.keys)
     assert report.next_ns == 501 * MS

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -115,14 +112,7 @@ def test_after_kills_every_record_counts_once_with_auto(spark: Any, tmp_path: Pa
         progress_s=0.02,
     )
     watched = Watched(job)
-    for restarts in range(3):
-        workers = watched.until_running(restarts)
-        before = job.last_checkpoint
-        while job.is_active and job.last_checkpoint == before:
-            time.sleep(0.005)
-        if job.is_active:
-            with suppress(ProcessLookupError):
-                os.kill(workers[restarts]["pid"], signal.SIGKILL)
+    watched.kill_in_turn(3)
     assert job.await_termination(PATIENCE_S)
     assert results(tmp_path / "out") == EXACT
     watched.nothing_is_left()

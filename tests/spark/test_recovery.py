@@ -80,6 +80,18 @@ class Watched:
             time.sleep(0.01)
         raise AssertionError(f"it is {self.job.status}: {self.job.exception()}")
 
+    def kill_in_turn(self, workers: int) -> None:
+        """Kill one worker after the other, each when another epoch counts."""
+        job = self.job
+        for rank in range(workers):
+            present = self.until_running(rank)
+            before = job.last_checkpoint
+            while job.is_active and job.last_checkpoint == before:
+                time.sleep(0.005)
+            if job.is_active:
+                with suppress(ProcessLookupError):  # it has ended by itself meanwhile
+                    os.kill(present[rank]["pid"], signal.SIGKILL)
+
     def nothing_is_left(self) -> None:
         """Spark keeps the supervisors' processes, with nothing of ours in them."""
         for pid in self.pids:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -31,13 +29,7 @@ def test_after_a_kill_every_record_counts_once(spark: Any, tmp_path: Path, tail:
         spark, workers=3, checkpoint=tmp_path / "kept", checkpoint_s=0.05, tail=tail
     )
     watched = Watched(job)
-    for restarts in range(3):
-        workers = watched.until_running(restarts)
-        before = job.last_checkpoint
-        while job.is_active and job.last_checkpoint == before:
-            time.sleep(0.005)
-        if job.is_active:
-            os.kill(workers[restarts]["pid"], signal.SIGKILL)
+    watched.kill_in_turn(3)
     assert job.await_termination(PATIENCE_S)
     assert results(tmp_path / "out") == EXACT
     watched.nothing_is_left()

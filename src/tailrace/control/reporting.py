@@ -11,7 +11,7 @@ from functools import partial
 
 from tailrace.control.aside import Aside, SharedConnection, where_it_is
 from tailrace.control.clocks import Follower
-from tailrace.control.progress.report import gather
+from tailrace.control.progress.report import gather, gathered
 from tailrace.control.protocol import KIND, Failed, Message, Progress, Suspects, pack
 from tailrace.control.sockets import Sockets
 from tailrace.control.waiting import Waiting
@@ -168,10 +168,7 @@ class Reporting:
         for _ in range(_TRIES):
             # The other thread goes on meanwhile, and counts.
             with suppress(RuntimeError):
-                begun = self._begun(core, now_ns, ended=False)
-                for _ in gather(core, begun):
-                    pass
-                progress = begun
+                progress = gathered(core, self._begun(core, now_ns, ended=False))
                 break
         if progress is None:
             return

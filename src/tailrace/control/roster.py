@@ -286,7 +286,7 @@ class Roster:
         return orders
 
     def _works_again(self, rank: int) -> None:
-        """A worker is prepared for a change: if instances come to it, what it said of its end is old.
+        """A worker is prepared: if instances come to it, what it said of its end before is old.
 
         Those that could not prepare it, or did not come to that, have ended as they said.
         """

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from tailrace.graph.model import Graph, Rule
 from tailrace.graph.validate import whole_number
 from tailrace.graph.wiring import InstanceId, wire
-from tailrace.runtime.deployment import Deployment, changed
+from tailrace.runtime.deployment import Deployment, changed, forwarded_in
 
 
 def rescaled(
@@ -72,12 +72,11 @@ def recast(before: Deployment, wanted: Graph, place_of: Sequence[int]) -> Deploy
     ids = wire(wanted).ids
     if len(place_of) != len(ids):
         raise ValueError(f"{len(place_of)} places for {len(ids)} instances")
-    streams = enumerate(wanted.streams)
     return changed(
         before,
         parallelism={one.name: one.parallelism for one in wanted.operators},
         workers=dict(zip(ids, place_of, strict=True)),
-        forwarded=frozenset(n for n, one in streams if one.grouping.rule is Rule.FORWARD),
+        forwarded=forwarded_in(wanted),
     )
 
 

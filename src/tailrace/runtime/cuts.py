@@ -189,13 +189,12 @@ class Cuts:
         if last:
             self._on_last()
         ended = all(one.ended for group in self._groups.values() for one in group)
-        if change and self.moving is not None and self.moving.brings:
-            ended = False  # others come with it
         self._part = Part(epoch, [], [], ended)
         marker = Checkpoint(epoch, change, last)
         groups = [[*group] for group in self._groups.values()]
         if change:
             assert self.moving is not None and self.moving.number == change, change
+            self._part.ended &= not self.moving.brings
             self._alignment = self.moving.aligned(groups, marker, self._cut_group)
         else:
             self._alignment = Alignment(groups, marker, before=self._cut_group)

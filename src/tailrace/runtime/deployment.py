@@ -106,8 +106,7 @@ class Deployment:
     def layout(self) -> Layout:
         """What it has beside the graph."""
         parallelism = {one.name: one.parallelism for one in self.graph.operators}
-        streams = enumerate(self.graph.streams)
-        forwarded = frozenset(n for n, one in streams if one.grouping.rule is Rule.FORWARD)
+        forwarded = forwarded_in(self.graph)
         return Layout(parallelism, self.workers, self.gates, self.next_gate, self.routes, forwarded)
 
     @cached_property
@@ -211,6 +210,12 @@ def with_parallelism(graph: Graph, parallelism: Mapping[str, int]) -> Graph:
         for one in graph.operators
     )
     return replace(graph, operators=operators)
+
+
+def forwarded_in(graph: Graph) -> frozenset[int]:
+    """The streams of a graph that are forwarded, by number."""
+    streams = enumerate(graph.streams)
+    return frozenset(n for n, one in streams if one.grouping.rule is Rule.FORWARD)
 
 
 def with_forwarded(graph: Graph, forwarded: frozenset[int]) -> Graph:

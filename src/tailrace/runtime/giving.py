@@ -101,16 +101,12 @@ class Giving:
         self._give_shared()
         self.done = False
         if self._owner is None:
-            if self._leaves and self._keys() > _FEW_KEYS:
+            steps = [step for _, step in self._steps if not isinstance(step, SourceStep)]
+            if self._leaves and sum(step.held for step in steps) > _FEW_KEYS:
                 index = moves.taker_of(instance.id, None).index
                 self._owner = lambda key: index
             else:
                 self._give_all(moves)
-
-    def _keys(self) -> int:
-        """About how many there are."""
-        steps = [step for _, step in self._steps if not isinstance(step, SourceStep)]
-        return sum(len(layer) for step in steps for layer in step.layers())
 
     def _give_shared(self) -> None:
         shared = {

@@ -133,26 +133,24 @@ class Moves:
             if before.owners != after.owners:
                 for one, other in set(zip(before.owners, after.owners, strict=True)):
                     found.setdefault(one, set()).add(other)
-            if before.keys == after.keys:
-                pass
-            elif len(before.keys) + len(after.keys) > _MANY:
+            single = before.keys != after.keys
+            if single and len(before.keys) + len(after.keys) > _MANY:
                 # To look at each would take long, and most go everywhere.
-                old, new = self._parallelism(operator)
-                for index in range(old):
-                    found[index] = set(range(new))
-            else:
+                old, new = self.parallelism(operator)
+                found = {index: set(range(new)) for index in range(old)}
+            elif single:
                 for key in {**before.keys, **after.keys}:
                     found.setdefault(before.owner(key), set()).add(after.owner(key))
         elif is_source(self.before, operator):
-            old, new = self._parallelism(operator)
+            old, new = self.parallelism(operator)
             if old != new:
                 found = {index: set(range(new)) for index in range(old)}
         return found
 
-    def _parallelism(self, operator: str) -> tuple[int, int]:
-        """Before and after."""
-        graphs = self.before.graph, self.after.graph
-        return graphs[0].operator(operator).parallelism, graphs[1].operator(operator).parallelism
+    def parallelism(self, operator: str) -> tuple[int, int]:
+        """How many instances it has before and after."""
+        before, after = (one.graph.operator(operator) for one in (self.before, self.after))
+        return before.parallelism, after.parallelism
 
     def taker_of(self, giver: InstanceId, key: Hashable) -> InstanceId:
         """Whose a key of an instance will be."""
@@ -160,8 +158,8 @@ class Moves:
         routes = self.routes(operator)
         if routes is not None:
             return InstanceId(operator, routes[1].owner(key))
-        count = self.after.graph.operator(operator).parallelism
-        if isinstance(key, Split) and count != self.before.graph.operator(operator).parallelism:
+        before, count = self.parallelism(operator)
+        if isinstance(key, Split) and count != before:
             return InstanceId(operator, key.home(count))
         return InstanceId(operator, giver.index % count)
 

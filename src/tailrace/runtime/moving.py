@@ -128,10 +128,8 @@ class Moving:
         Nor does it look for new ones: those of others would look new.
         """
         if instance.source is not None:
-            operator = instance.id.operator
-            before, after = self.moves.before.graph, self.moves.after.graph
-            changes = before.operator(operator).parallelism != after.operator(operator).parallelism
-            instance.source.settled = not changes
+            before, after = self.moves.parallelism(instance.id.operator)
+            instance.source.settled = before == after
         stays = self.moves.leaving.get(instance.id) != self._core.rank
         if instance.source is not None and stays and instance.id in self.moves.givers:
             if instance.ending:

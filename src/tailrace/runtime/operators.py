@@ -67,12 +67,8 @@ class _FlatMapStep(_Gather):
         super().__init__(put)
         self._function = function
 
-    def process(self, records: Iterator[Record], port: int) -> None:
-        results = self._results
+    def _gather(self, records: Iterator[Record], results: list[Record]) -> None:
         flat_map(records, self._function, results)
-        if results:
-            self._results = []
-            self._put(results)
 
 
 @dataclass(frozen=True)

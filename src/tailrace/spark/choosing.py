@@ -72,8 +72,11 @@ class Choosing:
     def interrupted(self) -> None:
         """The job does something else for a while."""
         with self._lock:
-            self._before = None
-            self._chooser.interrupted()
+            self._interrupt()
+
+    def _interrupt(self) -> None:
+        self._before = None
+        self._chooser.interrupted()
 
     def step(self, now_s: float) -> str:
         """Look; what was decided, if anything was."""
@@ -84,8 +87,7 @@ class Choosing:
                 return ""
             roster = self._job._coordinator.roster
             if roster.changing is not None and roster.changing.current is not None:
-                self._before = None
-                self._chooser.interrupted()
+                self._interrupt()
                 return ""
             reports = dict(roster.progress)
             if self._before is None:

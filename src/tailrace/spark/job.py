@@ -410,21 +410,19 @@ class Job:
         if not isinstance(what, Plan):
             raise TypeError(f"a Plan or Tables was expected; this is {type(what).__name__}")
         workers, present = len(what.places), self._coordinator.roster.workers
-        self._planned(what, self._present)  # what cannot be is refused before anything is done
+        graph = apply(what, self._graph)
+
+        def planned(before: Deployment) -> Deployment:  # its places are the job's
+            return recast(before, graph, what.place_of)
+
+        self._checked(planned, self._layout)  # what cannot be is refused before anything is done
         if workers > present:
             self.scale_workers(workers, spread=False)
-        change = self._change(lambda before: self._planned(what, before), "instances by a plan")
+        change = self._change(planned, "instances by a plan")
         if workers < present:
             change.await_done()
             self.scale_workers(workers)
         return change
-
-    def _planned(self, plan: Plan, before: Deployment) -> Deployment:
-        """What a plan means for the job as it runs; its places are the job's."""
-        wanted = apply(plan, self._graph)
-        after = recast(before, wanted, plan.place_of)
-        check_moves(before, after, checkpoints=self._checkpoints is not None)
-        return after
 
     def _places(self, workers: int) -> list[int]:
         """The places of so many workers, in the order of their ranks."""
@@ -477,14 +475,15 @@ class Job:
 
     def _change(self, wanted: Callable[[Deployment], Deployment], moves: str) -> Change:
         """Have what `wanted` makes of what runs: while the job recovers, of what then runs."""
+        number = self._coordinator.change(lambda layout: self._checked(wanted, layout))
+        return Change(self._coordinator, number, moves)
 
-        def checked(layout: Layout) -> Layout:
-            before = self._deployment_of(layout)
-            after = wanted(before)
-            check_moves(before, after, checkpoints=self._checkpoints is not None)
-            return after.layout
-
-        return Change(self._coordinator, self._coordinator.change(checked), moves)
+    def _checked(self, wanted: Callable[[Deployment], Deployment], layout: Layout) -> Layout:
+        """What `wanted` makes of a layout; raises ValueError if the job cannot go there."""
+        before = self._deployment_of(layout)
+        after = wanted(before)
+        check_moves(before, after, checkpoints=self._checkpoints is not None)
+        return after.layout
 
     def scale_workers(self, workers: int, *, timeout_s: float = 60.0, spread: bool = True) -> None:
         """Have so many workers from now on; nothing stops for that.
@@ -522,20 +521,19 @@ class Job:
         If a worker is lost meanwhile, again, as long as there is time.
         """
         until_s = time.monotonic() + timeout_s
+
+        def spread(before: Deployment) -> Deployment:
+            return spread_over(before, self._places(workers), self._tied())
+
         while True:
             before = self._present
-            places = self._places(workers)
-            leaves = not set(before.workers.values()) <= {NOWHERE, *places}
+            leaves = not set(before.workers.values()) <= {NOWHERE, *self._places(workers)}
             if workers < self._coordinator.roster.workers and not leaves:
                 return
-            after = spread_over(before, places, self._tied())
-            if after.workers == before.workers:
+            if spread(before).workers == before.workers:
                 return
             try:
-                change = self._change(
-                    lambda before: spread_over(before, self._places(workers), self._tied()),
-                    f"instances over {workers} workers",
-                )
+                change = self._change(spread, f"instances over {workers} workers")
                 if change.await_done(until_s - time.monotonic()):
                     return
             except ChangeError:

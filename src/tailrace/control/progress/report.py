@@ -11,11 +11,8 @@ from tailrace.runtime.histogram import Histogram
 from tailrace.runtime.state import Stateful
 
 
-def progress_of(
-    core: Core, now_ns: int, ended: bool, cpu_s: float, running_s: float = 0.0
-) -> Progress:
-    """What a core has done so far."""
-    progress = Progress(core.rank, now_ns, ended, cpu_s, running_s=running_s)
+def gathered(core: Core, progress: Progress) -> Progress:
+    """A report with what a core has done so far filled in, at once."""
     for _ in gather(core, progress):
         pass
     return progress

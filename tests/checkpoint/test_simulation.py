@@ -17,6 +17,7 @@ import pytest
 
 import tailrace as tr
 from tailrace.checkpoint.epochs import Act
+from tailrace.runtime.deployment import Deployment, changed
 from tailrace.runtime.limits import Limits
 from tests.checkpoint.world import Exact, Ledger, Stuck, World
 
@@ -168,6 +169,34 @@ def accepted(make: Callable[[Ledger], tr.Topology], results: Any) -> bool:
         expected = {key: sum(n for n in range(60) if n % 7 == key) for key in range(7)}
         return len(pairs) == 60 and last == expected
     return Counter(map(repr, results)) == undisturbed(make)
+
+
+def lagging(ledger: Ledger) -> tr.Topology:
+    """Of each source, one instance is far behind the other in event time."""
+    topology = tr.Topology("lag")
+    left = numbers(topology, "left", 100).event_time(lambda n: n * 3, max_delay_s=3)
+    times = numbers(topology, "right", 200).event_time(
+        lambda n: n if n % 2 else 4 * n, max_delay_s=3
+    )
+    pairs = left.key_by(lambda n: n % 4).join(
+        times.key_by(lambda n: n % 4), within_s=4, how="outer", parallelism=2
+    )
+    pairs.sink(Exact(ledger), parallelism=2)
+    return topology
+
+
+class Migrating(World):
+    """All changes move about everything, senders with those that they send to."""
+
+    def another(self, before: Deployment) -> Deployment:
+        moved = {one: self.chance.randrange(self.workers) for one in before.workers}
+        return changed(before, workers=moved)
+
+
+def test_who_moves_together_with_its_senders_hears_of_no_time_ahead_of_them() -> None:
+    for seed in range(20):
+        world = Migrating(lagging, seed, workers=2, changes=12, every_s=(0.01, 0.2)[seed % 2])
+        assert accepted(lagging, world.run()), f"seed {seed}"
 
 
 class Slow(Exact):

@@ -175,6 +175,7 @@ class Moving:
         self._uncut = {group[0].id.operator for group in found}
         for instance in [*self._new.values()]:
             if instance.id.operator not in self._uncut:
+                self._join(instance)
                 self._start(instance)
 
         def cut(group: Group) -> None:
@@ -202,10 +203,12 @@ class Moving:
     def _cut(self, group: Group) -> None:
         operator = group[0].id.operator
         core, after = self._core, self.moves.after
+        coming = [one for one in self._new.values() if one.id.operator == operator]
+        for instance in coming:  # first: who is new behind them must not hear a time without theirs
+            self._join(instance)
         core.site.relay(operator, after, self._base)
-        for instance in [*self._new.values()]:
-            if instance.id.operator == operator:
-                self._start(instance)
+        for instance in coming:
+            self._start(instance)
         for instance in group:
             if self.moves.leaving.get(instance.id) == core.rank:
                 self._leave(instance)
@@ -214,12 +217,15 @@ class Moving:
         self._uncut.discard(operator)
         core.changed()
 
-    def _start(self, instance: Instance) -> None:
-        del self._new[instance.id]
+    def _join(self, instance: Instance) -> None:
+        """Send beside those that are here, with a time of its own."""
         for routers in instance.routers.values():
             for router in routers:
                 router.join()
                 router.exchange.forget_time()
+
+    def _start(self, instance: Instance) -> None:
+        del self._new[instance.id]
         for inlet in instance.inlets.values():
             inlet.fresh = False
         self._core.site.instances[instance.id] = instance

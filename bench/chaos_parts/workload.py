@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,9 @@ PER_S = 1000
 """Records of a source in a second of event time."""
 WITHIN = 40
 """How far apart, in thousandths of a second, an order and its payment may be."""
+LAG_S = 1.5
+"""So long one of the instances that give payments is behind the other: if a change forgets it for a
+moment, its payments are late."""
 SUMS, COUNTS, PAID = "sums", "counts", "paid"
 ORDERS, PAYMENTS, SUM, COUNT, JOIN = "orders", "payments", "sum", "count", "join"
 
@@ -84,8 +87,17 @@ def topology(todo: Order) -> tr.Topology:
     return made
 
 
+@dataclass(frozen=True)
+class _Lagging(Poisson):
+    """The second split is behind the first, by more than the event times allow for."""
+
+    def offsets_ns(self, index: int, of: int, skip: int) -> Iterator[int]:
+        behind_ns = round(index * LAG_S * 1e9)
+        return (behind_ns + one for one in super().offsets_ns(index, of, skip))
+
+
 def _source(make: Any, todo: Order, which: int) -> Generate:
-    pace = Poisson(todo.rate_per_s, 2 * todo.seed + which)
+    pace = (_Lagging if which else Poisson)(todo.rate_per_s, 2 * todo.seed + which)
     return Generate(make, pace, count=todo.records, shares=2)
 
 

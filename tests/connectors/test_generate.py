@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import pickle
-from itertools import pairwise
+from collections import Counter
+from itertools import islice, pairwise
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace import sources
-from tailrace.connectors.generate import Generate
+from tailrace.connectors.generate import Generate, Poisson
 from tailrace.testing import VirtualClock
 from tests.connectors.reading import read_all, read_share, read_timed, serve
 
@@ -90,6 +91,25 @@ def test_poisson_has_the_mean_and_the_spread_of_one(parallelism: int) -> None:
     deviation = (sum((gap - mean) ** 2 for gap in gaps) / len(gaps)) ** 0.5
     assert mean == pytest.approx(1.0, rel=0.05)
     assert deviation == pytest.approx(1.0, rel=0.05)
+
+
+def test_poisson_goes_on_from_anywhere_with_the_same_times() -> None:
+    pace = Poisson(1000, seed=3)
+    times = list(islice(pace.offsets_ns(1, 2, 0), 2000))
+    assert times == sorted(times)
+    for skip in (1, 255, 256, 257, 1024, 1999):
+        assert list(islice(pace.offsets_ns(1, 2, skip), 2000 - skip)) == times[skip:]
+
+
+def test_how_many_come_in_a_time_varies_as_much_as_they_are() -> None:
+    # Far longer than what is drawn together: that must not show.
+    counts = Counter(
+        at_ns // SECOND for at_ns in islice(Poisson(1000).offsets_ns(0, 1, 0), 800_000)
+    )
+    whole = [counts[second] for second in range(790)]
+    mean = sum(whole) / len(whole)
+    variance = sum((count - mean) ** 2 for count in whole) / len(whole)
+    assert variance == pytest.approx(mean, rel=0.2)
 
 
 def test_bursts_come_at_once() -> None:

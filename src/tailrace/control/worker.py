@@ -64,10 +64,6 @@ from tailrace.transport.ring import Doorbell, Ring
 from tailrace.transport.tcp import Refusals, TcpConfig, TcpConnection
 
 _DRAIN_MESSAGES = 256
-_LOOK_AROUND_NS = 5_000_000
-"""A busy worker looks at its sockets this often,"""
-_LOOK_AT_OTHERS_NS = 100_000
-"""and this often if others than the coordinator are connected."""
 _LONGEST_SLEEP_S = 0.5
 _MOST_PUSHERS = 1024
 """Spark tasks that feed sources here at the same time."""
@@ -455,8 +451,7 @@ class Worker:
             else:
                 self._reporting.tell(Drained(self._rank, self._attempt))
         here_ns = time.monotonic_ns()
-        every_ns = _LOOK_AT_OTHERS_NS if self._sockets.connected else _LOOK_AROUND_NS
-        if here_ns - self._sockets.looked_ns > every_ns:
+        if here_ns >= self._sockets.due_ns:
             self._sockets.look()
             if self._stopped or not self._running:
                 return

@@ -107,10 +107,11 @@ def test_who_is_busy_looks_far_more_often_when_other_workers_are_connected(world
     config = TcpConfig(worker_id=1, secret=SECRET)
     dialers = []
     for expected_ns in (5_000_000, 5_000_000, 100_000):  # alone, with the coordinator, with another
+        before_ns = time.monotonic_ns()
         world.sockets.look()
-        looked_ns = time.monotonic_ns()
-        assert world.sockets.due_ns == pytest.approx(looked_ns + expected_ns, abs=90_000_000)
-        assert abs(world.sockets.due_ns - looked_ns) <= expected_ns
+        assert (
+            0 <= world.sockets.due_ns - expected_ns - before_ns <= time.monotonic_ns() - before_ns
+        )
         dialers.append(TcpConnection.connect(config, listener.address, 0, Refusals()))
         world.drive()
     for dialer in dialers:

@@ -13,7 +13,7 @@ from tailrace.graph.model import MAIN, Grouping, KeyFunction, Record, Rule
 from tailrace.graph.validate import TopologyError
 from tailrace.runtime import operators
 from tailrace.runtime.event_time import LATE
-from tailrace.runtime.join import Join, pair
+from tailrace.runtime.join import Join, MigratingRecords, pair
 from tailrace.runtime.process import Operator, Process
 from tailrace.runtime.times import check_seconds
 from tailrace.runtime.ttl import By
@@ -214,6 +214,8 @@ class KeyedStream(Stream):
         name: str | None = None,
         parallelism: int | None = None,
         on_error: OnErrorName = "fail",
+        state_version: int = 0,
+        migrate: Migrate | None = None,
     ) -> Stream:
         """`function(left, right)` for all pairs of equal keys at most `within_s` apart in time.
 
@@ -224,6 +226,9 @@ class KeyedStream(Stream):
         In event time both streams need `event_time`, and all pairs of records that are not late
         are found; a late one still meets what is kept, and if nothing can be kept any more it is
         counted and goes to `late()`. In processing time, what counts is when they arrive.
+
+        `state_version` and `migrate(key, record, version)` are as for `scan`, of each record that
+        is kept, of either side.
         """
         check_seconds("within_s of a join", within_s, zero=True)
         kind = arguments.join_kind(how)
@@ -243,7 +248,8 @@ class KeyedStream(Stream):
             arguments.time_function("a join (right side)", time, right._time),
         )
         logic = Join((self._keys[0], right._keys[0]), times_of, within_s, function, kind)
-        options = Options(name, parallelism, on_error)
+        migration = MigratingRecords(migrate) if callable(migrate) else migrate
+        options = Options(name, parallelism, on_error, state_version, migration)
         ports = [self._ends, right._ends]
         joined = self._then("join", logic, function, options, outputs=(MAIN, LATE), ports=ports)
         joined._time = unread_of([self, right])

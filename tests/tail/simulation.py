@@ -7,11 +7,11 @@ learn how long they take, is as in the engine.
 
 from __future__ import annotations
 
-import heapq
 import random
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from itertools import count
 from statistics import fmean
 from typing import Any
@@ -46,7 +46,7 @@ class Known:
 
     @property
     def fill(self) -> float:
-        return min(self.waiting / 64, 1.0)
+        return self.waiting / 64 if self.waiting < 64 else 1.0
 
     def measure(self, now_ns: int) -> None:
         self.under_way_ns += self.waiting * (now_ns - self.measured_ns)
@@ -130,9 +130,10 @@ def simulate(
     found = Found([], [], [])
     numbers = count()
     events: list[tuple[int, int, str, int, int, int]] = []
+    warm_ns = warm_s * 1e9
 
     def at(when_ns: int, kind: str, first: int = 0, second: int = 0, third: int = 0) -> None:
-        heapq.heappush(events, (when_ns, next(numbers), kind, first, second, third))
+        heappush(events, (when_ns, next(numbers), kind, first, second, third))
 
     def send(sender: int, place: int, emitted_ns: int, now_ns: int) -> None:
         one = known[sender][place]
@@ -156,7 +157,7 @@ def simulate(
         sender, emitted_ns, _ = server.queue[0]
         server.busy = True
         took_ns = int(chance.expovariate(1 / server.mean_ns) * slower(place, now_ns))
-        if emitted_ns > warm_s * 1e9:
+        if emitted_ns > warm_ns:
             found.waits_ms.append((now_ns - emitted_ns) / MS)
             found.latencies_ms.append((now_ns + took_ns - emitted_ns) / MS)
         if now_ns - server.ended_ns > FORGET_NS:
@@ -167,7 +168,7 @@ def simulate(
     at(int(chance.expovariate(rate)), "arrives")
     arrived = 0
     while events:
-        now_ns, _, kind, sender, place, extra = heapq.heappop(events)
+        now_ns, _, kind, sender, place, extra = heappop(events)
         if kind == "arrives":
             arrived += 1
             sender = chance.randrange(senders)

@@ -59,6 +59,7 @@ from tailrace.runtime.garbage import TIDY_NS, collected_rarely, let_stay, tidy
 from tailrace.transport.frame import Frame
 from tailrace.transport.identity import pin_in
 from tailrace.transport.listener import TcpListener
+from tailrace.transport.memory import keep_freed_memory
 from tailrace.transport.peer import mark_of
 from tailrace.transport.ring import Doorbell, Ring
 from tailrace.transport.tcp import Refusals, TcpConfig, TcpConnection
@@ -200,6 +201,7 @@ class Worker:
         To leave before the end fails the job.
         """
         set_slice(SHORT_NS)
+        keep_freed_memory()
         try:
             with collected_rarely():
                 self._arrive()

@@ -58,8 +58,9 @@ class Late:
         waiting: dict[int, int] = {}
         busy: dict[int, int] = {}
         for one in receivers:
-            waiting[one.peer] = waiting.get(one.peer, 0) + one.waiting
-            busy[one.peer] = busy.get(one.peer, 0) + one.waiting + others_now(one, now_ns)
+            peer, has = one.peer, one.waiting
+            waiting[peer] = waiting.get(peer, 0) + has
+            busy[peer] = busy.get(peer, 0) + has + (others_now(one, now_ns) if one.others else 0)
         idle, backlog = not any(waiting.values()), queued >= len(waiting)
         best, best_order, best_ns = -1, (0, 0, 0), 0
         count = len(receivers)

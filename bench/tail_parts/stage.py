@@ -222,7 +222,7 @@ def chooser(least_s: float = 0.5) -> Chooser:
 def settled(
     job: Job, policy: Chooser, most_s: float, during: Callable[[float], None] = time.sleep
 ) -> str:
-    """Wait until auto has tried what there is to try, or for so long; a quarter more during a trial.
+    """Wait until auto has tried what there is to try, or for so long; in a trial a quarter more.
 
     Returns how long that was, what it has found, and why, in its words.
     """

@@ -57,6 +57,7 @@ WAYS = {
 WORKERS = 5
 STOP_S = 0.020
 _TELLS_S = 0.02
+_PATIENCE_S = 10.0
 _OVERHEAD_SLICE_S = 0.12
 SPREAD_OUT = tuple(i % WORKERS for i in range(4 * WORKERS))
 BESIDE = (*(i % 2 for i in range(WORKERS)), *SPREAD_OUT[WORKERS:])
@@ -262,15 +263,19 @@ def overhead(spark: Any, plan: Plan) -> dict[str, Any]:
         job.set_tail(tail)
         time.sleep(2 * _TELLS_S)
         before = job.last_progress
-        time.sleep(_OVERHEAD_SLICE_S)
-        after = job.last_progress
-        emitted = sum(after.emitted.values()) - sum(before.emitted.values())
-        used_s = sum(after.cpu_s.values()) - sum(before.cpu_s.values())
+        emitted, used_s, begun = 0, 0.0, time.monotonic()
+        while emitted <= 0 or used_s <= 0:  # longer if nobody has told anything
+            time.sleep(_OVERHEAD_SLICE_S)
+            after = job.last_progress
+            emitted = sum(after.emitted.values()) - sum(before.emitted.values())
+            used_s = sum(after.cpu_s.values()) - sum(before.cpu_s.values())
+            if time.monotonic() - begun > _PATIENCE_S:
+                raise RuntimeError(f"workers have told nothing for {_PATIENCE_S:g} s")
         runs += after.replays.get("runs", 0) - before.replays.get("runs", 0)
         if tail == "off":
-            cpu_us.append(1e6 * used_s / max(emitted, 1))
+            cpu_us.append(1e6 * used_s / emitted)
             rates.append(emitted * 1e9 / max(after.at_ns - before.at_ns, 1))
-        return used_s / max(emitted, 1)
+        return used_s / emitted
 
     for number in range(plan.overhead_rounds):
         for tail, found in changes.items():

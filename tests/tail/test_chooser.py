@@ -229,7 +229,7 @@ def test_by_how_much_it_must_be_better_follows_from_how_many_latencies_there_are
 
 
 def test_where_one_stream_gives_reason_all_that_have_queues_are_tried() -> None:
-    streams = {"a": UNEVEN, "b": EVEN, "c": BUSY, "d": replace(EVEN, busy=0.05)}
+    streams = {"a": UNEVEN, "b": EVEN, "c": BUSY, "d": replace(EVEN, busy=0.01)}
     chooser = Chooser()
     for now_s in (2.0, 4.0):
         decision = chooser.decide(now_s, Period(5.0, 10.0, 0.5, streams))
@@ -299,6 +299,7 @@ def test_reasons_have_the_figures_that_speak_for_them() -> None:
         (replace(BUSY, shareable=False), "balance"),
         (replace(BUSY, workers=1), None),
         (EVEN, None),
+        (replace(EVEN, busy=0.4), "balance"),
         (replace(UNEVEN, busy=0.05), "balance"),
         (replace(UNEVEN, busy=0.01), None),
     ],

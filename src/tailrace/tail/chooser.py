@@ -4,7 +4,7 @@ Du's table 5.4 says when each technique is worth it, and leaves it to people to 
 
 | condition of a stream, measured per period | tried first |
 |---|---|
-| some receivers are much slower than others of the same operator | balance |
+| some receivers are much slower than others of the operator, or all have some queues | balance |
 | its receivers are busy, all of its inputs shuffled, all on one node | shared (else balance) |
 | queues and workers are not busy, but some records take far longer than most | replay |
 

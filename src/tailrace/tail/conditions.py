@@ -15,6 +15,8 @@ UNEVEN = 1.2
 """How much longer than the fastest the slowest receiver takes; Du's threshold."""
 BUSY = 0.5
 """Of the time, receivers of a stream; Du has found 0.58 to be where sharing beats replay."""
+HAS_QUEUES = 0.3
+"""From there on records meet others where they go, and a choice is worth something."""
 IDLE, STILL_IDLE = 0.15, 0.1
 """Where receivers are busy for less, it hardly matters who gets what, unless they are unequal."""
 HARDLY = 0.02
@@ -145,6 +147,8 @@ def by_table(period: Period, thresholds: Thresholds) -> dict[str, Tail]:
             found[name] = "balance"
         elif one.busy > BUSY:
             found[name] = "shared" if one.shareable else "balance"
+        elif one.busy > HAS_QUEUES:
+            found[name] = "balance"
     return found
 
 
@@ -155,7 +159,8 @@ def suggestions(
     table = by_table(period, thresholds)
     if table:
         # The others, too: a queue that one stream is spared is often met at the next.
-        rest: dict[str, Tail] = dict.fromkeys(_worth_it(period), "balance")
+        among = (n for n, one in period.streams.items() if one.workers > 1 and one.busy > HARDLY)
+        rest: dict[str, Tail] = dict.fromkeys(among, "balance")
         yield Setting.of({**rest, **table}), _told(table, period), True
     calm = period.busy < CALM and all(one.busy < CALM for one in period.streams.values())
     if period.replayable and calm and period.tail > LONG_TAIL and not kept.replay:

@@ -236,6 +236,13 @@ def test_where_one_stream_gives_reason_all_that_have_queues_are_tried() -> None:
     assert decision.setting == Setting.of({"a": "balance", "b": "balance", "c": "shared"})
 
 
+def test_replay_is_tried_beside_what_is_on_and_not_in_its_place() -> None:
+    life = Life({"off": 12.0, "balance": 7.0, "shared": 12.0, "replay": 4.0}, UNEVEN, noise=0.0)
+    life.receiving = replace(UNEVEN, busy=0.3)
+    life.run(60)
+    assert life.chooser.present == Setting.of({STREAM: "balance"}, replay=True)
+
+
 def test_while_the_p99_drifts_nothing_is_tried_for_some_periods() -> None:
     life = Life(dict.fromkeys(("off", "balance", "shared", "replay"), 64.0), UNEVEN, noise=0.0)
     for _ in range(4):  # a job that has just begun

@@ -161,11 +161,12 @@ def suggestions(
         # The others, too: a queue that one stream is spared is often met at the next.
         among = (n for n, one in period.streams.items() if one.workers > 1 and one.busy > HARDLY)
         rest: dict[str, Tail] = dict.fromkeys(among, "balance")
-        yield Setting.of({**rest, **table}), _told(table, period), True
+        yield Setting.of({**rest, **table}, replay=kept.replay), _told(table, period), True
     calm = period.busy < CALM and all(one.busy < CALM for one in period.streams.values())
     if period.replayable and calm and period.tail > LONG_TAIL and not kept.replay:
         why = f"the p99 is {period.tail:.1f} times the median, workers are {period.busy:.0%} busy"
-        yield Setting.of({}, replay=True), why, True
+        # Beside what is on: that helps, and would be missed while this is tried.
+        yield Setting.of(dict(kept.modes), replay=True), why, True
     # Beyond the table: what costs a period at most is worth a look where there is any queue.
     ways: tuple[Tail, ...] = ("balance", "shared")
     for mode in ways:
@@ -175,7 +176,8 @@ def suggestions(
             if mode != "shared" or one.shareable
         }
         if modes:
-            yield Setting.of(modes), f"{_told(modes, period)}; as another way to deal", False
+            setting = Setting.of(modes, replay=kept.replay)
+            yield setting, f"{_told(modes, period)}; as another way to deal", False
 
 
 def _told(names: Iterable[str], period: Period) -> str:

@@ -223,6 +223,8 @@ cdef class Lane:
         self.items = kept
         self.records = sum([len(item[2]) for item in kept if type(item) is tuple])
         self.seal()
+        if self.exchange.dealing:
+            self.publish()
         if self.exchange.queued:
             self.exchange.deal(self.exchange.clock_ns())
 

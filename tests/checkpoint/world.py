@@ -36,6 +36,7 @@ from tailrace.runtime.core import Core
 from tailrace.runtime.deployment import Deployment, Layout, changed, deploy, with_forwarded
 from tailrace.runtime.event_time import EventTime
 from tailrace.runtime.limits import Limits
+from tailrace.runtime.loads import LOADS_BYTES, Loads
 from tailrace.runtime.markers import Marker
 from tailrace.runtime.moves import check, is_source, stream_by_key
 from tailrace.runtime.outgoing import Item
@@ -197,6 +198,7 @@ class World:
         self.to_coordinator: list[tuple[int, Any]] = []
         self.writing: Write | None = None
         self.rests_until_ns = [0] * workers
+        self.rows: dict[int, bytearray] = {}
         self.cores: list[Core] = [self.fresh(rank) for rank in range(workers)]
         self.drained: set[int] = set()
         self.ended: set[int] = set()
@@ -219,7 +221,16 @@ class World:
             epoch=self.manifest.epoch,
             going_on=restoring.going_on,
             before=before,
+            loads=self.loads(rank),
         )
+
+    def loads(self, rank: int) -> Loads:
+        """What all have to do, as a worker that begins anew sees it."""
+        self.rows[rank] = bytearray(LOADS_BYTES)
+        loads = Loads(rank, self.rows.get)
+        for other in range(self.workers):
+            loads.find(other)
+        return loads
 
     @property
     def deployment(self) -> Deployment:

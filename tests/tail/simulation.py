@@ -43,6 +43,12 @@ class Known:
     measured_ns: int = 0
     probe_ns: int | None = None
     probes: int = 0
+    given: list[list[int]] | None = None
+    """The work that each sender has given to each server, if all senders see that."""
+
+    @property
+    def work_ns(self) -> int:
+        return -1 if self.given is None else sum(row[self.peer] for row in self.given)
 
     @property
     def fill(self) -> float:
@@ -117,13 +123,18 @@ def simulate(
     seed: int = 0,
     slower: Callable[[int, int], float] = lambda server, now_ns: 1.0,
     warm_s: float = 1.0,
+    live: bool = False,
 ) -> Found:
-    """Without a policy the queues are shared: each sender has one."""
+    """Without a policy the queues are shared: each sender has one.
+
+    `live`: senders are of one node, and see what all of them have given to each server.
+    """
     chance = random.Random(seed)
     servers = [Server(mean * MS) for mean in means_ms]
     rate = utilisation * sum(1 / server.mean_ns for server in servers)
     way_ns = int(way_ms * MS)
-    known = [[Known(place) for place in range(len(servers))] for _ in range(senders)]
+    given = [[0] * len(servers) for _ in range(senders)] if live else None
+    known = [[Known(place, given=given) for place in range(len(servers))] for _ in range(senders)]
     policies = [policy(sender) for sender in range(senders)] if policy else []
     lates = [Late() for _ in range(senders)]
     queues: list[deque[int]] = [deque() for _ in range(senders)]
@@ -141,7 +152,13 @@ def simulate(
         if not one.waiting:
             one.probe_ns = now_ns
         one.waiting += 1
+        publish(sender, place)
         at(now_ns + way_ns, "came", sender, place, emitted_ns)
+
+    def publish(sender: int, place: int) -> None:
+        if given is not None:
+            one = known[sender][place]
+            given[sender][place] = one.waiting * (one.service_ns or MS // 10)
 
     def deal(sender: int, now_ns: int) -> None:
         queue = queues[sender]
@@ -206,6 +223,7 @@ def simulate(
             one.taken += 1
             one.heard_ns, one.service_ns, one.way_ns = now_ns, extra, way_ns
             one.spread_ns = servers[place].spread_ns
+            publish(sender, place)
             one.others = len(servers[place].queue) - servers[place].of_sender[sender]
             if one.probe_ns is not None:
                 one.probes = min(one.probes + 1, SAMPLES)

@@ -139,9 +139,11 @@ cdef class Inlet:
     @property
     def load(self):
         """What its sender may go by: how long a record takes here and by how much that varies, how
-        long it is on its way, and how many of other senders are queued."""
+        long it is on its way, how many of other senders are queued, and how long the record takes
+        by itself, without what else the worker does meanwhile."""
         cdef Queue queue = self.queue
-        return queue.service_ns, queue.spread_ns, self.way_ns, queue.queued - self.received + self.taken
+        others = queue.queued - self.received + self.taken
+        return queue.service_ns, queue.spread_ns, self.way_ns, others, queue.own_ns
 
 
 def deliver(dict inlets not None, int sender, list parcels not None, int64_t sent_ns,
@@ -184,6 +186,7 @@ cdef class Queue:
     cdef readonly int64_t queued  # records, of all links
     cdef readonly int64_t service_ns  # about how long the instance takes for a record,
     cdef int64_t spread_ns  # and how far from that it mostly is
+    cdef int64_t own_ns  # about how long a record takes while nothing else is done here
     cdef int64_t samples, ended_ns
     cdef public Boards boards  # where it is said what became of runs, if they are tracked
     cdef public bint leaves  # whether runs end here: what comes is claimed before it is processed
@@ -245,6 +248,7 @@ cdef class Queue:
             now_ns = clock_ns()
             if gathered:
                 self._learn(now_ns, (<Inlet>links[0]).oldest_ns, gathered)
+                self.own_ns += ((now_ns - stamp.now_ns) // gathered - self.own_ns) // self.samples
             for inlet in links:
                 inlet.adapt(now_ns - inlet.oldest_ns)
                 # By what the sender knows: with a window that it has not heard of, it would wait.

@@ -291,13 +291,15 @@ class Instance:
                 yield
             if isinstance(step, Stateful):
                 step.finished = True
-        for routers in self.routers.values():
-            for router in routers:
-                router.exchange.deal_all()
-        # What cannot be sent is found out when it is, and goes to dead letters before their end.
-        sending = [(lane, lane.takes) for lane in self._lanes() if lane.records]
-        while any(lane.records and lane.takes == takes for lane, takes in sending):
-            yield
+        # What cannot be sent is found out when it is, and goes to dead letters before their end;
+        # then the same holds for these.
+        for _ in range(2):
+            for routers in self.routers.values():
+                for router in routers:
+                    router.exchange.deal_all()
+            sending = [(lane, lane.takes) for lane in self._lanes() if lane.records]
+            while any(lane.records and lane.takes == takes for lane, takes in sending):
+                yield
         for routers in self.routers.values():
             for router in routers:
                 router.mark(End(ended_ns))

@@ -219,11 +219,12 @@ cdef class Router:
         if exchange.queue is not None:
             return exchange.enqueue(self, records, self.stamp, self.full)
         share = exchange.share() or max(<Py_ssize_t>LEAST_SHARE, self._usual(size))
-        if size <= share:
-            return self._to(<Lane>exchange.lanes[exchange.choose(self.stamp.now_ns)], records)
+        cdef Lane lane
         while start < size:
             end = min(start + share, size)
-            self._to(<Lane>exchange.lanes[exchange.choose(self.stamp.now_ns)], records[start:end])
+            lane = <Lane>exchange.lanes[exchange.choose(self.stamp.now_ns)]
+            self._to(lane, records if share >= size else records[start:end])
+            lane.publish()
             start = end
         return 0
 

@@ -26,7 +26,7 @@ KIND_PIECE = 3
 KIND_LAST_PIECE = 4
 KIND_LAST_STATE = 5
 KIND_CREDIT = 15
-_CREDIT = struct.Struct("<IQIIIII")
+_CREDIT = struct.Struct("<IQIIIIII")
 _MOST = (1 << 32) - 1
 _PIECE_BYTES = 1 << 20
 
@@ -34,7 +34,7 @@ _RANK_BITS = 16
 _RANK_MASK = (1 << _RANK_BITS) - 1
 MOST_WORKERS = 1 << _RANK_BITS
 
-Load = tuple[int, int, int, int]
+Load = tuple[int, int, int, int, int]
 """What a receiver tells beside its credit, each below 2^32; see `Inlet.load`."""
 Parcel = tuple[int, list[Any]]
 """A gate, and the items for it."""
@@ -144,7 +144,7 @@ class Peer:
         self._write_unsent()
         return True
 
-    def credit(self, gate: int, taken: int, window: int, load: Load = (0, 0, 0, 0)) -> None:
+    def credit(self, gate: int, taken: int, window: int, load: Load = (0, 0, 0, 0, 0)) -> None:
         """Let that worker know, by the next flush, how many of a link's records were taken.
 
         And by how many it may be ahead of that, and what load there is.

@@ -310,3 +310,28 @@ def test_many_takers_at_a_time_become_one_holder(remote: ArrowFolder) -> None:
     assert len(refused) == 3
     holders[0].check()
     holders[0].release()
+
+
+def test_a_lease_that_is_given_back_while_it_is_looked_at_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the number of its descriptor stands for by then."""
+    for reused in (False, True):
+        lease = take_lease(folder_at(tmp_path), "one")
+        fstat, opened = os.fstat, list[int]()
+
+        def late(
+            descriptor: int, lease: Any = lease, fstat: Any = fstat, opened: Any = opened
+        ) -> Any:
+            lease.release()
+            if reused:  # noqa: B023
+                opened.append(os.open(tmp_path, os.O_RDONLY))
+                assert opened == [descriptor]
+            return fstat(descriptor)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fstat", late)
+            with pytest.raises(LeaseLostError, match="it was given back"):
+                lease.check()
+        for descriptor in opened:
+            os.close(descriptor)

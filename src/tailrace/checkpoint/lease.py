@@ -210,21 +210,28 @@ class LocalLease:
 
     def check(self) -> None:
         """See Lease. A lock is lost with its file: if somebody deletes or replaces the folder."""
-        if self._file < 0:
-            raise lost(self._folder, "it was given back")
+        descriptor = self._file
         try:
-            there = self._path.stat()
+            there, mine = self._path.stat(), os.fstat(descriptor)
+            word = self._word(descriptor)
         except FileNotFoundError:
+            self._check_kept()
             raise lost(self._folder, f"{str(self._path)!r} has been deleted") from None
         except OSError as error:
+            self._check_kept()
             raise CheckpointError(
                 f"cannot look at {str(self._path)!r}: {error.strerror}"
             ) from error
-        if not os.path.samestat(there, os.fstat(self._file)):
+        self._check_kept()
+        if not os.path.samestat(there, mine):
             raise lost(self._folder, f"{str(self._path)!r} has been replaced")
-        word = self._word(self._file)
         if word is not None and word.generation > self.generation:
             raise lost(self._folder, f"{word} has it")  # a network file system gave up our lock
+
+    def _check_kept(self) -> None:
+        """To be called behind each use of the descriptor: it may have been another file's."""
+        if self._file < 0:
+            raise lost(self._folder, "it was given back")
 
     def renew(self) -> None:
         """See Lease. There is nothing to renew."""

@@ -392,3 +392,21 @@ def test_only_sync_waits_for_the_disk(
     step.sync(step.unsynced)
     assert synced == [folder.name]
     step.close()
+
+
+@EACH
+def test_a_url_is_refused_when_the_sink_is_made_and_file_urls_are_paths(
+    kind: str, tmp_path: Path
+) -> None:
+    make: Any = SINKS[kind]
+    for url in ("s3://bucket/out", "hdfs://namenode/out", "file://elsewhere/out"):
+        with pytest.raises(ValueError, match=f"cannot write to '{url}'.*Give it a path"):
+            make(url)
+    with pytest.raises(ValueError, match="cannot write to 's3:/bucket/out'"):
+        make(Path("s3://bucket/out"))
+    step = step_of(make((tmp_path / "a b").as_uri()), 0)
+    step.process(iter(numbers(kind)), 0)
+    step.cut(1)
+    step.committed(1)
+    check(kind, tmp_path / "a b")
+    step.close()

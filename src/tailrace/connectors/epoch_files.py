@@ -14,12 +14,32 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
 from typing import IO, NamedTuple
+from urllib.parse import unquote, urlsplit
 from zlib import crc32
 
 from tailrace.runtime.sink import Writing
 
 _LOG = logging.getLogger(__name__)
 _BUFFER_BYTES = 1 << 16
+_URL = re.compile(r"[A-Za-z][\w+.-]+:/")  # with one slash: what a Path makes of one
+
+
+def local_directory(path: str) -> str:
+    """Where a sink of files writes: a path, or a file:// of this host; raises for other URLs.
+
+    >>> local_directory("file:///data/out")
+    '/data/out'
+    """
+    if not _URL.match(path):
+        return path
+    parts = urlsplit(path)
+    if parts.scheme == "file" and parts.netloc in ("", "localhost"):
+        return unquote(parts.path)
+    raise ValueError(
+        f"a sink of files cannot write to {path!r}: it renames files in a directory that workers"
+        " see as one. Give it a path, of a network file system if workers are on several hosts; or"
+        " write to the store by sinks.call, or by Spark from the files"
+    )
 
 
 class Prepared(NamedTuple):

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tailrace.connectors import epoch_files
-from tailrace.connectors.epoch_files import EpochFiles, Prepared
+from tailrace.connectors.epoch_files import EpochFiles, Prepared, local_directory
 from tailrace.connectors.parts import Part, part_name
 from tailrace.graph.model import Record
 from tailrace.runtime.names import names_of
@@ -111,6 +111,7 @@ class Parquet(Sink):
     _bytes: int = field(default=0, init=False, repr=False)
 
     def __post_init__(self) -> None:
+        self.path = local_directory(self.path)
         if self.group_rows < 1 or self.group_bytes < 1:
             raise ValueError(
                 f"group_rows is {self.group_rows} and group_bytes {self.group_bytes}; "

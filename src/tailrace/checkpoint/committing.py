@@ -140,6 +140,11 @@ class Committer:
         """Where the manifests are."""
         return self._store.folder.url
 
+    @property
+    def closed(self) -> bool:
+        """Whether it has ended: what is asked of it now is not done."""
+        return self._closed.is_set()
+
     def write(
         self,
         write: Write,

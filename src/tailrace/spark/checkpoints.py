@@ -91,11 +91,11 @@ class Checkpoints:
         coordinator.checkpoint(self.committer, epochs, self.going_on, self.kept_in)
 
     def savepoint(self, coordinator: Coordinator, where: Path | str, timeout_s: float) -> Manifest:
-        """Make an epoch now, and copy it."""
+        """Make an epoch now, and copy it. One that is under way lacks what came since it began."""
         target = new_folder(where)
-        before, deadline_s = self.committer.manifest.epoch, time.monotonic() + timeout_s
-        coordinator.ask_epoch()
-        while self.committer.manifest.epoch == before:
+        deadline_s = time.monotonic() + timeout_s
+        counts = coordinator.ask_epoch()
+        while not counts():
             if coordinator.roster.over:
                 raise CheckpointError("the job ended before there was an epoch to copy")
             if time.monotonic() > deadline_s:
@@ -109,8 +109,13 @@ class Checkpoints:
             copied.set()
 
         self.committer.savepoint(target, done)
-        if not copied.wait(max(deadline_s - time.monotonic(), 0.0)):
-            raise TimeoutError(f"the epoch was not copied to {target.url!r} within {timeout_s} s")
+        while not copied.wait(_LOOK_S):
+            if self.committer.closed and not copied.is_set():
+                raise CheckpointError("the job ended before its epoch was copied")
+            if time.monotonic() > deadline_s:
+                raise TimeoutError(
+                    f"the epoch was not copied to {target.url!r} within {timeout_s} s"
+                )
         if isinstance(results[0], CheckpointError):
             raise results[0]
         return results[0]

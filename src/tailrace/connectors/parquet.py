@@ -278,7 +278,8 @@ class Parquet(Sink):
 
     def sync(self, handle: Any) -> None:
         """Have files on the disk."""
-        epoch_files.sync(handle)
+        assert self._epochs is not None, "not under checkpoints"
+        self._epochs.sync(handle)
 
     def commit(self, handle: Any) -> None:
         """Let files appear."""
@@ -286,6 +287,8 @@ class Parquet(Sink):
 
     def abort(self, handle: Any) -> None:
         """Remove files."""
+        if self._epochs is not None:
+            self._epochs.aborted(handle)
         epoch_files.abort(handle)
 
     def roll_back(self) -> None:

@@ -196,7 +196,8 @@ class LineFiles(Sink):
 
     def sync(self, handle: Any) -> None:
         """Have a file on the disk."""
-        epoch_files.sync(handle)
+        assert self._epochs is not None, "not under checkpoints"
+        self._epochs.sync(handle)
 
     def commit(self, handle: Any) -> None:
         """Let a file appear."""
@@ -204,6 +205,8 @@ class LineFiles(Sink):
 
     def abort(self, handle: Any) -> None:
         """Remove a file."""
+        if self._epochs is not None:
+            self._epochs.aborted(handle)
         epoch_files.abort(handle)
 
     def roll_back(self) -> None:

@@ -335,3 +335,21 @@ def test_a_lease_that_is_given_back_while_it_is_looked_at_is_lost(
                 lease.check()
         for descriptor in opened:
             os.close(descriptor)
+
+
+def test_who_gives_way_again_and_again_is_told_to_whom(remote: ArrowFolder) -> None:
+    clock = Clock()
+
+    class Quick(Racing):
+        def write(self, name: str, data: bytes) -> None:
+            self._folder.write(name, data)
+            far_away(self._folder, int(name.removeprefix("leases/").split("-")[0]), "the quick")
+
+    def sleep(seconds: float) -> None:
+        clock.sleep(seconds)
+        for name in remote.names("leases"):
+            remote.delete(name)
+
+    quick: Any = Quick(remote, times=0)
+    with pytest.raises(LeaseHeldError, match=r"in use by job 'the quick' \(process 77 on host 'fa"):
+        FileLease.take(quick, "one", keep=False, sleep=sleep, clock_s=clock)

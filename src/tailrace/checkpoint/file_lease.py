@@ -63,6 +63,7 @@ class FileLease:
     ) -> FileLease:
         """See `take_lease`. With `keep` a thread renews it until it is released."""
         token = secrets.token_hex(8)
+        rival: Holder | None = None
         for _ in range(_MOST_TRIES):
             found = _look(folder)
             highest = max((generation for generation, _ in found), default=0)
@@ -73,7 +74,9 @@ class FileLease:
             holder = Holder.here(job, generation, token)
             folder.write(_name(holder), holder.to_json())
             after = _look(folder)
-            if any(who[0] >= generation and who[1] != token for who in after):
+            rivals = [who for who in after if who[0] >= generation and who[1] != token]
+            if rivals:
+                rival = _read(folder, after[max(rivals)]) or rival
                 folder.delete(_name(holder))
                 sleep(random.uniform(0.0, 2 * LOOK_S))
                 continue
@@ -82,7 +85,7 @@ class FileLease:
             if keep:
                 threading.Thread(target=lease._keep, name="tailrace lease", daemon=True).start()
             return lease
-        raise held(folder, None)
+        raise held(folder, rival)
 
     def check(self) -> None:
         """See Lease."""

@@ -183,3 +183,31 @@ def test_a_savepoint_of_a_job_that_ends_meanwhile_is_refused(tmp_path: Path) -> 
     checkpoints.close()
     with pytest.raises(CheckpointError, match="the job ended before its epoch was copied"):
         checkpoints.savepoint(coordinator, tmp_path / "saved", 60.0)
+
+
+def test_the_folder_of_a_job_that_runs_is_not_restored_from(tmp_path: Path) -> None:
+    owner = Checkpoints(counting().graph, tmp_path / "kept")
+    Store(folder_at(tmp_path / "kept")).commit(replace(owner.committer.manifest, epoch=4))
+    for _ in range(2):
+        with pytest.raises(LeaseHeldError, match=r"is the folder of job 'counting' .*savepoint"):
+            Checkpoints(counting().graph, tmp_path / "new", restore=tmp_path / "kept")
+    owner.close()
+    following = Checkpoints(counting().graph, tmp_path / "new", restore=tmp_path / "kept")
+    assert following.going_on.epoch == 4
+    following.close()
+
+
+def test_a_last_epoch_that_another_has_gone_on_from_is_not_copied(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(counting().graph, tmp_path / "kept")
+    coordinator: Any = SimpleNamespace(checkpoint=lambda *_: None)
+    checkpoints.begin(coordinator, workers=1, every_s=1.0)
+    assert checkpoints._epochs is not None
+    checkpoints._epochs.over = True
+    checkpoints.close()
+    following = Checkpoints(counting().graph, tmp_path / "kept")
+    with pytest.raises(LeaseHeldError, match="is in use by job 'counting'"):
+        checkpoints.copy_last(tmp_path / "saved")
+    following.close()
+    with pytest.raises(CheckpointError, match="no longer the newest that counts"):
+        checkpoints.copy_last(tmp_path / "saved")
+    assert not (tmp_path / "saved").exists()

@@ -13,9 +13,9 @@ from pathlib import Path
 from tailrace.checkpoint.committing import Committer, operators_with_versions
 from tailrace.checkpoint.copying import copy_epoch, copy_notes
 from tailrace.checkpoint.epochs import Epochs
-from tailrace.checkpoint.errors import CheckpointError
+from tailrace.checkpoint.errors import CheckpointError, LeaseHeldError
 from tailrace.checkpoint.folder import Folder, folder_at
-from tailrace.checkpoint.lease import take_lease
+from tailrace.checkpoint.lease import held_by, take_lease
 from tailrace.checkpoint.manifest import Manifest
 from tailrace.checkpoint.restoring import check_fits
 from tailrace.checkpoint.store import Store
@@ -122,12 +122,21 @@ class Checkpoints:
 
     def copy_last(self, where: Path | str) -> Manifest:
         """When the job has ended behind an epoch: copy that."""
+        last = self.committer.manifest
         if not self.ended:
             raise CheckpointError(
                 f"the job has ended without a last epoch, so nothing was copied to {str(where)!r};"
-                f" the newest in {self.url!r} is {self.committer.manifest.epoch}"
+                f" the newest in {self.url!r} is {last.epoch}"
             )
-        return copy_epoch(folder_at(self.url), self.committer.manifest, new_folder(where))
+        folder = folder_at(self.url)
+        with take_lease(folder, last.name):  # whoever goes on from it waits until that is done
+            found = Store(folder).latest()
+            if found is None or found.file != last.file:
+                raise CheckpointError(
+                    f"epoch {last.epoch} in {self.url!r} was not copied to {str(where)!r}: it is"
+                    f" no longer the newest that counts, which is {found.file if found else None!r}"
+                )
+            return copy_epoch(folder, last, new_folder(where))
 
     def close(self) -> None:
         """Let go of the folder."""
@@ -169,6 +178,12 @@ def savepoint_at(where: Path | str) -> tuple[str, Manifest]:
         _LOG.warning("%s", damaged)
     if found is None or not found.epoch:
         raise CheckpointError(f"there is no epoch in {folder.url!r} to restore")
+    if who := held_by(folder):
+        raise LeaseHeldError(
+            f"restore={str(where)!r} is the folder of {who}, which clears away old epochs as it"
+            " goes. Let that job make a savepoint, job.savepoint(folder), and restore that; or stop"
+            " it first"
+        )
     return folder.url, found
 
 

@@ -127,8 +127,9 @@ def run(
     coroutines of an async map wait for is real, and waited for.
 
     With `strict`, which is slow, an operator that changes a record it got fails the run, and so
-    does one that hands on what could not travel to another worker, or whose key function does not
-    give the same for a record each time.
+    does one that changes what it has handed on (a state, say; the last 256 records of each instance
+    are watched), that hands on what could not travel to another worker, or whose key function does
+    not give the same for a record each time.
     """
     chance = random.Random(seed)
     clock = VirtualClock()

@@ -29,7 +29,7 @@ class Operator:
     that is as if the record had not come, and `on_error` says what follows.
 
     Attributes of your own belong to the instance, not to a key. Records that come in may be held by
-    others, too: do not change them, emit new ones.
+    others, too: do not change them, emit new ones. Nor emit a state that you change: emit a copy.
 
     >>> class EveryTenth(Operator):
     ...     def process(self, record):

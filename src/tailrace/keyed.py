@@ -40,6 +40,8 @@ class KeyedStream(Stream):
     ) -> Stream:
         """An operator object of your own, with a state per key.
 
+        Do not emit a state that you change in place: emit a copy of it.
+
         `ttl_s`, `ttl_by`, `state_version` and `migrate` are as for `scan`. Keys with timers live
         on, and what `migrate` gets and gives is a pair of the state and the timers.
         """
@@ -67,6 +69,9 @@ class KeyedStream(Stream):
         A new key begins with a copy of `initial`. A state of None is forgotten, and so is one that
         no record has touched for `ttl_s` seconds: by the clock, or (`ttl_by="event"`) by event
         time.
+
+        Every state is handed on, so do not change one in place: give a new one (`[*state, record]`
+        for lists). Otherwise who reads it sees what came later, or not, by what came together.
 
         When what is kept is not of the same kind any more, raise `state_version`: state of an
         earlier version in a checkpoint then goes through `migrate(key, state, version)`.

@@ -7,6 +7,7 @@ import pytest
 from tailrace.transport.codec import CodecError
 from tailrace.transport.peer import (
     KIND_CREDIT,
+    KIND_JUMBO,
     MOST_WORKERS,
     Arrivals,
     JumboCodec,
@@ -155,3 +156,9 @@ def test_what_waits_to_be_sent_is_dropped_when_an_attempt_begins() -> None:
 def test_a_mark_has_room_for_all_workers_and_keeps_the_attempt_of_another() -> None:
     assert mark(MOST_WORKERS - 1, 65_535) == 2**32 - 1
     assert mark_of(5, mark(3, 9)) == mark(5, 9)
+
+
+def test_what_cannot_be_decoded_names_its_sender() -> None:
+    seen = Seen()
+    with pytest.raises(CodecError, match="worker 3 has sent cannot be decoded: no jumbo"):
+        seen.arrivals.accept(mark(3, 0), KIND_JUMBO, b"x" * 40)

@@ -246,6 +246,7 @@ class Site:
                         self.limits,
                         base,
                     )
+                    inlet.label = stream.label
                     inlet.prompt = self._tail(gate.stream, deployment) != OFF
                     self.inlets[link] = instance.inlets[link] = inlet
                     opened.append(inlet)

@@ -16,6 +16,7 @@ class Inlet:
     fresh: bool
     reopens: bool
     prompt: bool
+    label: str
     def __init__(
         self,
         gate: int,

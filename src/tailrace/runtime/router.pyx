@@ -12,7 +12,7 @@ from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport calloc, free
 
 from tailrace.graph.model import Rule
-from tailrace.routing.hashing import stable_hash
+from tailrace.routing.hashing import key_error, stable_hash
 from tailrace.runtime.markers import BEGINNING
 
 from tailrace.routing.sketch cimport PairSketch
@@ -296,7 +296,7 @@ cdef class Router:
                 known = PyDict_GetItemWithError(targets, key)
                 lane = self._place(key) if known is NULL else <Lane>known
             except Exception as error:
-                self._reject(record, error)
+                self._reject(record, key_error(key_of, record, error))
                 continue
             self._one(lane, record)
         return 0
@@ -337,7 +337,7 @@ cdef class Router:
                 if not self.dice >> SAMPLED_SHIFT and self.receivers > 2:
                     self._sample(key)
             except Exception as error:
-                self._reject(record, error)
+                self._reject(record, key_error(key_of, record, error))
                 continue
             if PyTuple_GET_SIZE(choices) == 2:
                 first, second = choices

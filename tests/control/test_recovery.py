@@ -409,5 +409,5 @@ def test_a_worker_that_finds_the_last_epoch_damaged_ends_the_job_at_once() -> No
     assert isinstance(stop, Stop)
     assert roster.phase == "failed"
     assert roster.reason.startswith("'data/7.bin' in 'here' is damaged. ")
-    assert "Start the job again" in roster.reason
+    assert "start the job again" in roster.reason
     assert roster.recovery.restarts.total == 1, "which the loss has cost"

@@ -277,7 +277,7 @@ def test_what_is_found_damaged_while_a_job_runs_fails_it_at_once(
     kill(victim)
     with pytest.raises(JobFailedError, match=r"data/\d+-1\.0-\d\.bin' in .* is damaged") as failed:
         one.job.await_termination(PATIENCE_S)
-    assert "Start the job again" in str(failed.value)
+    assert "start the job again" in str(failed.value)
     assert one.job.last_progress.restarts == 1, "the one after the kill"
 
 

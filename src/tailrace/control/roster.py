@@ -65,8 +65,8 @@ _FINDING_S = SILENCE_S + 1.0
 """How long a worker that has lost another may wait for us to find out what became of that one."""
 
 _DAMAGED = (
-    ". To try again would find the same. Start the job again with the same folder: it looks at all"
-    " that an epoch needs first, and goes on from the newest that is whole"
+    ". To try again would find the same. If it belongs to an epoch, start the job again with the"
+    " same folder: all epochs are read first, and the newest that is whole is gone on from"
 )
 
 

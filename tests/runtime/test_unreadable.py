@@ -60,7 +60,7 @@ def test_their_dead_letters_say_what_could_not_be_made_and_whence_it_came(
 
 
 def test_to_fail_names_the_operators_the_sending_worker_and_the_object() -> None:
-    message = "operator 'read' failed on <.*TwoArgumentsError that .*worker 0 on make -> read"
+    message = r"operator 'read' failed on \(2, <.*TwoArgumentsError that .*worker 0 on make -> read"
     with pytest.raises(tr.OperatorFailed, match=message):
         run_by("fail")
 

@@ -120,7 +120,8 @@ def _apart(item: Any) -> Any:
         unreadable = salvage.unreadable_in(one)
         if unreadable is not None:
             found = True
-            pairs.append((unreadable, UnreadableError(repr(unreadable.error))))
+            record = one if len(item) == 3 or one is unreadable else one[0]
+            pairs.append((record, UnreadableError(repr(unreadable.error))))
         else:
             pairs.append((one, None) if len(item) == 3 else one)
     return (*item[:2], pairs, True) if found else item

@@ -87,7 +87,7 @@ class Journaled(Source):
             return reader
         try:
             under = f"{crc32(split.name.encode()):08x}-{split.index}-of-{split.of}"
-            log = JournalLog(folder_at(self.folder), f"journal/{under}")
+            log = JournalLog(folder_at(self.folder), f"journal/{under}", place)
             return JournalReader(reader, log, clock_ns, place)
         except BaseException:
             reader.close()
@@ -143,7 +143,7 @@ class JournalReader(Reader):
             return None if over else []
         records = group.records[self._given : self._given + most]
         self._given += len(records)
-        self._place = Place(group.place.segment, group.place.count + self._given)
+        self._place = group.place._replace(count=group.place.count + self._given)
         self.emitted_ns = group.emitted_ns
         if self._given == len(group.records):
             self._group = None

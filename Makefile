@@ -81,7 +81,8 @@ sanitize:
 # A seed that fails is named, and replays; for fewer: make simulate SEEDS=10000
 SEEDS ?= 100000
 simulate: setup
-	SEEDS=$(SEEDS) $(BIN)/python -m pytest -q -n $(PROCESSES) tests/checkpoint/test_simulation.py
+	SEEDS=$(SEEDS) $(BIN)/python -m pytest -q -n $(PROCESSES) tests/checkpoint/test_simulation.py \
+		tests/checkpoint/test_drivers.py
 
 # For fewer, or another seed: make chaos KILLS=100 SEED=7
 KILLS ?= 1000

@@ -15,12 +15,13 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import tailrace as tr
 from tailrace.checkpoint.committing import next_manifest, operators_with_versions
 from tailrace.checkpoint.epochs import Act, Begin, Commit, Epochs, Write
-from tailrace.checkpoint.errors import CheckpointError
+from tailrace.checkpoint.errors import CheckpointError, LeaseLostError
 from tailrace.checkpoint.manifest import Manifest, data_name
 from tailrace.checkpoint.parts import write_part
 from tailrace.checkpoint.restoring import Restoring
@@ -40,19 +41,46 @@ from tailrace.runtime.loads import LOADS_BYTES, Loads
 from tailrace.runtime.markers import Marker
 from tailrace.runtime.moves import check, is_source, stream_by_key
 from tailrace.runtime.outgoing import Item
+from tailrace.runtime.step import OperatorFailed
 from tailrace.testing import VirtualClock
 from tests.checkpoint.memory import Memory
 
 
 class Refusing(Memory):
-    """A folder in memory that refuses now and then."""
+    """A folder in memory that refuses now and then; sometimes what it has done all the same."""
 
     refuses: Callable[[], bool] = staticmethod(lambda: False)
+    generation = 0
+    """Of the driver that has it."""
 
     def write(self, name: str, data: Any) -> None:
-        if self.refuses():
-            raise CheckpointError(f"{name!r} cannot be written: the disk is full")
-        super().write(name, data)
+        self._do(name, "written", lambda: super(Refusing, self).write(name, data))
+
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        self._do(name, "read")
+        return super().read(name, offset, length)
+
+    def delete(self, name: str) -> None:
+        self._do(name, "deleted", lambda: super(Refusing, self).delete(name))
+
+    def _do(self, name: str, what: str, action: Callable[[], None] = lambda: None) -> None:
+        refused = self.refuses()
+        if not refused or self.refuses():
+            action()
+        if refused:
+            raise CheckpointError(f"{name!r} cannot be {what}: the storage is away")
+
+
+@dataclass(frozen=True)
+class Held:
+    """The right to commit, until another driver has it."""
+
+    folder: Refusing
+    generation: int
+
+    def check(self) -> None:
+        if self.folder.generation != self.generation:
+            raise LeaseLostError("another driver has it")
 
 
 @dataclass
@@ -62,6 +90,19 @@ class Ledger:
     prepared: dict[tuple[int, int, int], list[Any]] = field(default_factory=dict)
     committed: dict[tuple[int, int, int], list[Any]] = field(default_factory=dict)
     numbers: Iterator[int] = field(default_factory=count)
+    several: Callable[[int], int] = lambda usual: usual
+    """How many instances an operator has that usually has so many: drivers may differ."""
+    place: Path = Path()
+    """A folder for what sinks write that write files."""
+    journal: Refusing = field(default_factory=Refusing)
+    """What sources log that cannot be read again."""
+    logged: list[Any] = field(default_factory=list)
+    """What was logged, so that it must be counted; and there may be more."""
+    offered: Iterator[int] = field(default_factory=count)
+    """What sources give out only once."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Ledger, ()  # nothing is shipped here
 
     @property
     def results(self) -> list[Any]:
@@ -154,6 +195,8 @@ class World:
     channel_messages = 4
     rests = True
     """Whether workers that have nothing to do sleep until something comes or is due, as they do."""
+    beside: Callable[[], bool] = staticmethod(lambda: False)
+    """What threads beside the workers do meanwhile; whether they did something."""
 
     def __init__(
         self,
@@ -183,8 +226,11 @@ class World:
         self.migrations = {one.name: one.migrate for one in graph.operators if one.migrate}
         self.folder = folder or Refusing()
         self.refusals = refusals
-        self.store = Store(self.folder)
-        self.manifest = self.store.latest() or Manifest.beginning("job", graph.name, 0)
+        self.folder.generation += 1
+        self.generation = self.folder.generation
+        self.store = Store(self.folder, Held(self.folder, self.generation))
+        beginning = Manifest.beginning("job", graph.name, self.generation)
+        self.manifest = self.insist(lambda: self.store.resume(beginning))
         self.begun_at = self.manifest.epoch
         self.epochs = Epochs(workers, every_s, committed=self.manifest.epoch)
         self.attempt = 0
@@ -204,9 +250,29 @@ class World:
         self.ended: set[int] = set()
         self.epochs.go(0)
 
+    def insist(self, *tries: Callable[[], Any]) -> Any:
+        """What fails comes again, and tries the next, or the last once more."""
+        self.folder.refuses = self.ledger.journal.refuses = self.refuses
+        for once in tries:
+            try:
+                return once()
+            except (CheckpointError, OperatorFailed) as error:
+                if "the storage is away" not in str(error):
+                    raise
+        return self.insist(tries[-1])
+
+    def refuses(self) -> bool:
+        return self.refusals > 0 and self.chance.random() < self.refusals
+
     # ---- workers ----
 
     def fresh(self, rank: int, before: Core | None = None) -> Core:
+        core: Core = self.insist(
+            lambda: self.core_of(rank, before), lambda: self.core_of(rank, None)
+        )
+        return core
+
+    def core_of(self, rank: int, before: Core | None) -> Core:
         deployment = self.deployment
         restoring = Restoring(
             self.folder, self.manifest, deployment, self.versions, self.migrations
@@ -301,7 +367,13 @@ class World:
         assert cuts is not None
         if commands:
             self.obey(rank)
-        progress = core.round() or commands
+        try:
+            progress = core.round() or commands
+        except OperatorFailed as error:
+            if "the storage is away" not in str(error):
+                raise
+            self.kill(rank)
+            return True
         if self.chance.random() < 0.5:
             progress |= core.encode(1)
         progress |= cuts.busy
@@ -313,7 +385,7 @@ class World:
         part = cuts.take()
         if part is not None:
             progress = True
-            name = data_name(part.epoch, 0, self.attempt, rank)
+            name = data_name(part.epoch, self.generation, self.attempt, rank)
             try:
                 sections = write_part(self.folder, name, part, self.versions)
             except CheckpointError:
@@ -470,7 +542,8 @@ class World:
         self.manifest = manifest
         self.changing.epoch_counts(manifest.epoch)
         if self.chance.random() < 0.5:
-            self.store.sweep(2)
+            with suppress(CheckpointError):
+                self.store.sweep(2)
         return self.epochs.written(write.epoch)
 
     # ---- all together ----
@@ -500,15 +573,22 @@ class World:
                 moved = True
         return moved
 
-    def run(self, most: int = 100_000, stop_at: int | None = None) -> Sequence[Any]:
-        """Until the last epoch counts; then what was committed."""
+    @property
+    def over(self) -> bool:
+        """Whether the last epoch counts, and all know it."""
+        return self.epochs.over and len(self.ended) == self.workers
+
+    def run(
+        self, most: int = 100_000, stop_at: int | None = None, dies_at: int | None = None
+    ) -> Sequence[Any]:
+        """Until the last epoch counts, or the driver dies; then what was committed."""
         for step in range(most):
-            if self.epochs.over and len(self.ended) == self.workers:
+            if self.over or step == dies_at:
                 return self.ledger.results
             if stop_at is not None and step == stop_at:
                 self.epochs.stop()
-            self.folder.refuses = lambda: self.chance.random() < self.refusals
-            progress = False
+            self.folder.refuses = self.ledger.journal.refuses = self.refuses
+            progress = self.beside()
             for rank in self.chance.sample(range(self.workers), self.workers):
                 progress |= self.turn(rank)
                 progress |= self.exchange()

@@ -19,7 +19,7 @@ from tailrace.checkpoint.errors import CheckpointError, LeaseHeldError
 from tailrace.checkpoint.folder import folder_at
 from tailrace.checkpoint.manifest import Manifest
 from tailrace.checkpoint.store import Store
-from tailrace.connectors.journal_log import JournalLog, Place
+from tailrace.connectors.journal_log import JournalLog
 from tailrace.control.coordinator import Coordinator
 from tailrace.control.protocol import Settled, Snapshotted
 from tailrace.graph.model import Graph
@@ -115,10 +115,11 @@ def test_what_a_journal_had_logged_comes_from_its_copy(tmp_path: Path) -> None:
     copy_notes(first, second)
     log.append([5])
     log.close()
-    copied = JournalLog(second, f"{NOTES}/orders/journal/0")
-    processed = Place(place.segment, 2)
+    processed = place._replace(count=2)
+    copied = JournalLog(second, f"{NOTES}/orders/journal/0", processed)
     rest = [one for group in copied.groups(processed, copied.before) for one in group.records]
     assert rest == [3, 4]
+    copied.close()
 
 
 @pytest.mark.parametrize("over", [False, True])

@@ -87,7 +87,7 @@ class Journaled(Source):
             return reader
         try:
             under = f"{crc32(split.name.encode()):08x}-{split.index}-of-{split.of}"
-            log = JournalLog(folder_at(self.folder), f"journal/{under}")
+            log = JournalLog(folder_at(self.folder), f"journal/{under}", place)
             return JournalReader(reader, log, clock_ns, place)
         except BaseException:
             reader.close()
@@ -120,6 +120,7 @@ class JournalReader(Reader):
         self._delete_before = 0
         self._failure: BaseException | None = None
         self._closing = False
+        self._deleted = 0  # known to the thread alone
         self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll = select.epoll()
         self._epoll.register(self._event, select.EPOLLIN)
@@ -143,7 +144,7 @@ class JournalReader(Reader):
             return None if over else []
         records = group.records[self._given : self._given + most]
         self._given += len(records)
-        self._place = Place(group.place.segment, group.place.count + self._given)
+        self._place = group.place._replace(count=group.place.count + self._given)
         self.emitted_ns = group.emitted_ns
         if self._given == len(group.records):
             self._group = None
@@ -246,28 +247,34 @@ class JournalReader(Reader):
     # ---- in a thread of its own ----
 
     def _write(self) -> None:
-        deleted = 0
-        while True:
+        more = True
+        while more:
             with self._changed:
-                while not (self._come or self._closing or self._delete_before > deleted):
+                while not (self._come or self._closing or self._delete_before > self._deleted):
                     self._changed.wait()
-                come, self._come = self._come, []
-                self._writing = sum(len(records) for records, _ in come)
-                delete_before = self._delete_before
-                if self._closing and not come and delete_before <= deleted:
-                    return
-            try:
-                if come:
-                    self._log_together(come)
-                if delete_before > deleted:
-                    with suppress(CheckpointError):  # they will be tried again with the next
-                        self._log.delete_before(delete_before)
-                    deleted = delete_before
-            except BaseException as error:
-                with self._changed:
-                    self._failure, self._writing = error, 0
-                os.eventfd_write(self._event, 1)
-                return
+            more = self._work()
+
+    def _work(self) -> bool:
+        """Log what has come, and delete what is needed no more; False: that was the last."""
+        with self._changed:
+            come, self._come = self._come, []
+            self._writing = sum(len(records) for records, _ in come)
+            delete_before = self._delete_before
+        if self._closing and not come and delete_before <= self._deleted:
+            return False
+        try:
+            if come:
+                self._log_together(come)
+            if delete_before > self._deleted:
+                with suppress(CheckpointError):  # they will be tried again with the next
+                    self._log.delete_before(delete_before)
+                self._deleted = delete_before
+        except BaseException as error:
+            with self._changed:
+                self._failure, self._writing = error, 0
+            os.eventfd_write(self._event, 1)
+            return False
+        return True
 
     def _log_together(self, come: list[tuple[list[Record], int]]) -> None:
         records = [record for some, _ in come for record in some]

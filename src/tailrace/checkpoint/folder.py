@@ -148,7 +148,7 @@ class LocalFolder:
                 with suppress(OSError):
                     hidden.unlink()
                 raise
-            _sync(path.parent)
+            sync(path.parent)
 
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
         """See Folder."""
@@ -211,12 +211,12 @@ def _make(folder: Path) -> None:
         folder.mkdir()
     if not folder.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, "this is a file and no folder", str(folder))
-    _sync(folder.parent)
+    sync(folder.parent)
 
 
-def _sync(folder: Path) -> None:
-    """Have the names in a folder on the disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Have a file, or the names in a folder, on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -7,7 +7,6 @@ the records of all epochs up to that one, and no others.
 from __future__ import annotations
 
 import logging
-import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,6 +16,7 @@ from typing import IO, NamedTuple
 from urllib.parse import unquote, urlsplit
 from zlib import crc32
 
+from tailrace.checkpoint.folder import sync
 from tailrace.runtime.sink import Writing
 
 _LOG = logging.getLogger(__name__)
@@ -157,7 +157,7 @@ class EpochFiles:
         directory = Path(prepared.directory)
         for hidden, shown in prepared.files:
             try:
-                _sync(directory / hidden)
+                sync(directory / hidden)
             except FileNotFoundError:  # it can be seen, and was synced before; or it was aborted
                 if prepared in self._unsynced and not (directory / shown).exists():
                     raise FileNotFoundError(
@@ -165,7 +165,7 @@ class EpochFiles:
                         " that counts. Does something clear away hidden files there?"
                     ) from None
         if directory.is_dir():
-            _sync(directory)
+            sync(directory)
         self._unsynced.discard(prepared)
 
     def aborted(self, prepared: Prepared) -> None:
@@ -187,7 +187,7 @@ class EpochFiles:
         """Remove the files since the last epoch; those that can be seen stay so."""
         self.discard()
         if self._directory.is_dir():
-            _sync(self._directory)
+            sync(self._directory)
 
 
 def commit(prepared: Prepared) -> None:
@@ -210,12 +210,3 @@ def abort(prepared: Prepared) -> None:
     """Remove the files that cannot be seen yet."""
     for hidden, _ in prepared.files:
         (Path(prepared.directory) / hidden).unlink(missing_ok=True)
-
-
-def _sync(path: Path) -> None:
-    """Of a directory, the names in it."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

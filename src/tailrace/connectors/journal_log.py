@@ -21,7 +21,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from tailrace.checkpoint.errors import CheckpointError, DamagedError
-from tailrace.checkpoint.folder import Folder, LocalFolder, told
+from tailrace.checkpoint.folder import Folder, LocalFolder, sync, told
 from tailrace.connectors.journal_format import (
     BEGINNING,
     HEADER_BYTES,
@@ -194,7 +194,7 @@ class JournalLog:
         if isinstance(self._folder, LocalFolder):
             path = self._folder.path / self._path(segment)
             with told("write", str(path)):
-                _sync(path)
+                sync(path)
 
     def _be_alone(self, turn: int) -> None:
         """Give up if somebody else has opened it at the same time; they may be the newer one."""
@@ -248,7 +248,7 @@ class JournalLog:
             self._file = os.open(path, flags, 0o600)
             self._write(header)
             try:
-                _sync(path.parent)
+                sync(path.parent)
             except BaseException:
                 self.close()
                 raise
@@ -331,11 +331,3 @@ class JournalLog:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

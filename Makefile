@@ -4,7 +4,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 NATIVE := $(shell find src -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
-PROCESSES ?= 3
+PROCESSES ?= 4
 CACHE := env --unset=PYTHONDONTWRITEBYTECODE XDG_CACHE_HOME=$(CURDIR)/build/cache
 SANITIZERS := thread address undefined
 CFLAGS_STRESS := -std=c11 -O1 -g -Wall -Wextra -Wno-tsan -Isrc/tailrace/transport -pthread
@@ -13,7 +13,7 @@ CFLAGS_STRESS := -std=c11 -O1 -g -Wall -Wextra -Wno-tsan -Isrc/tailrace/transpor
 
 help:
 	@echo "make demo      see it work"
-	@echo "make test      all tests, 8 minutes on two cores"
+	@echo "make test      all tests, 6 to 7 minutes on two cores"
 	@echo "make ci        lint, type-check and test: what CI runs"
 	@echo "make sanitize  the ring's C code under Thread-, Address- and UBSanitizer"
 	@echo "make simulate  100,000 simulated jobs with kills at every step; make test has 2,000"

@@ -16,6 +16,7 @@ MODULES = (
     "tailrace.runtime.hot",
     "tailrace.runtime.inlet",
     "tailrace.runtime.keypairs",
+    "tailrace.runtime.loads",
     "tailrace.runtime.router",
     "tailrace.runtime.shards",
     "tailrace.runtime.sweep",

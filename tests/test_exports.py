@@ -18,6 +18,10 @@ from tailrace.spark.starting import start
 from tailrace.spark.transform import transform
 
 
+def test_what_a_failed_operator_raises_is_caught_as_any_exception() -> None:
+    assert issubclass(tailrace.OperatorFailed, Exception)
+
+
 def test_the_names_of_the_package() -> None:
     assert tailrace.__all__ == [
         "Change",

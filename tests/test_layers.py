@@ -54,6 +54,7 @@ ABOVE: dict[str, set[str]] = {
         "plan",
         "routing",
         "tail",
+        "transport",
         "runtime",
         "connectors",
         "checkpoint",

@@ -1,6 +1,7 @@
 """The test kit: deterministic, in virtual time, and honest when nothing can go on."""
 
 from collections.abc import Callable
+from threading import Lock
 from typing import Any
 
 import pytest
@@ -123,3 +124,26 @@ def test_more_workers_than_instances_is_fine() -> None:
     results = collect(topology.source([1]))
     run(topology, workers=5)
     assert results == [1]
+
+
+def test_a_record_that_went_to_another_worker_is_a_copy() -> None:
+    """So what one worker's operators do to it the others do not see."""
+    records = [[1], [2]]
+    topology = tr.Topology()
+    source = topology.source(records)
+    spoiled = collect(source.gather().map(lambda one: one.append(9)))
+    seen = collect(source.gather().map(list))
+    run(topology, workers=3)
+    assert len(spoiled) == 2
+    assert seen == records == [[1], [2]]
+
+
+def test_records_that_cannot_travel_go_by_their_policy_between_pretended_workers() -> None:
+    topology = tr.Topology()
+    made = topology.source([1, 2, 3]).map(
+        lambda n: Lock() if n == 2 else n, name="made", on_error="skip"
+    )
+    results = collect(made.gather().map(abs))
+    report = run(topology, workers=2)
+    assert results == [1, 3]
+    assert report.skipped["made"] == 1

@@ -59,8 +59,10 @@ def rates(quick: bool) -> dict[int, tuple[list[Rate], list[Rate]]]:
 
 def _tailrace_rate(size: int, seconds: float) -> Rate:
     from tailrace.transport.listener import TcpListener
+    from tailrace.transport.memory import keep_freed_memory
     from tailrace.transport.tcp import Refusals, TcpConfig, TcpConnection
 
+    keep_freed_memory()  # as workers do, and in this process pyzmq has it, too
     listener = TcpListener(TcpConfig(2, _SECRET), ("127.0.0.1", 0), Refusals())
     connections: list[TcpConnection] = []
     epoll = select.epoll()
@@ -88,8 +90,10 @@ def _tailrace_rate(size: int, seconds: float) -> Rate:
 
 
 def _tailrace_sender(port: int, size: int) -> None:
+    from tailrace.transport.memory import keep_freed_memory
     from tailrace.transport.tcp import Refusals, TcpConfig, TcpConnection
 
+    keep_freed_memory()
     record = bytes(size)
     connection = TcpConnection.connect(TcpConfig(1, _SECRET), ("127.0.0.1", port), 2, Refusals())
     epoll = select.epoll()

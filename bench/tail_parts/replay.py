@@ -14,12 +14,15 @@ are stopped, so that all that is late could be helped; the thesis, which counts 
 has emitted, knows this one only.
 
 `overhead_percent`: what following every batch costs the word count at its highest rate, in CPU time
-per sentence, side by side in alternating slices of one job. With "replay" batches of more than 64
+per sentence: the median of many pairs of short slices of one job, one beside the other and in
+changing order. Its `interval` has the true median with 95%: other programs on the machine make a
+single pair differ by more than what is measured. With "replay" batches of more than 64
 records are not followed; `overhead_as_used_percent` is that, in the full run.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import signal
@@ -53,6 +56,9 @@ WAYS = {
 }
 WORKERS = 5
 STOP_S = 0.020
+_TELLS_S = 0.02
+_PATIENCE_S = 10.0
+_OVERHEAD_SLICE_S = 0.12
 SPREAD_OUT = tuple(i % WORKERS for i in range(4 * WORKERS))
 BESIDE = (*(i % 2 for i in range(WORKERS)), *SPREAD_OUT[WORKERS:])
 """All sources in the first two workers, the rest spread out."""
@@ -82,11 +88,11 @@ class Plan:
 QUICK = Plan(
     per_s=2_000,
     rounds=5,
-    quiet_s=0.2,
+    quiet_s=0.17,
     stopped_s=0.3,
     settle_s=0.08,
-    overhead_rounds=5,
-    auto_s=4.2,
+    overhead_rounds=14,
+    auto_s=4.0,
     stopped_ways=(),
     beside_ways=("default", "adaptive", "replication_100", "auto"),
 )
@@ -96,7 +102,7 @@ FULL = Plan(
     quiet_s=1.0,
     stopped_s=0.5,
     settle_s=0.1,
-    overhead_rounds=15,
+    overhead_rounds=100,
     auto_s=60.0,
     stopped_ways=tuple(WAYS),
     beside_ways=tuple(WAYS),
@@ -242,44 +248,66 @@ def overhead(spark: Any, plan: Plan) -> dict[str, Any]:
     source = topology.source(tr.sources.unpaced(sentences()), parallelism=2)
     words = source.shuffle().flat_map(str.split, name="split", parallelism=2)
     words.key_by().scan(count, name="count", parallelism=2).sink(lambda one: None, name="sink")
-    job = topology.start(spark, placement=(0, 1) * 3, progress_s=0.05)
+    job = topology.start(spark, placement=(0, 1) * 3, progress_s=_TELLS_S)
     job.await_running(60)
     time.sleep(1.0)
-    tails = ("off", "track") if plan is QUICK else ("off", "track", "replay")
-    cpu_us: dict[str, list[float]] = {tail: [] for tail in tails}
+    tails = ("track",) if plan is QUICK else ("track", "replay")
+    changes: dict[str, list[float]] = {tail: [] for tail in tails}
+    cpu_us: list[float] = []
     rates: list[float] = []
     runs = 0
-    for number in range(plan.overhead_rounds):
-        order = list(cpu_us)
-        random.Random(number).shuffle(order)
-        for tail in order:
-            job.set_tail(tail)
-            time.sleep(plan.settle_s)
-            before = job.last_progress
-            time.sleep(plan.stopped_s)
+
+    def slice_of(tail: str) -> float:
+        """CPU time per sentence, in us."""
+        nonlocal runs
+        job.set_tail(tail)
+        time.sleep(2 * _TELLS_S)
+        before = job.last_progress
+        emitted, used_s, begun = 0, 0.0, time.monotonic()
+        while emitted <= 0 or used_s <= 0:  # longer if nobody has told anything
+            time.sleep(_OVERHEAD_SLICE_S)
             after = job.last_progress
             emitted = sum(after.emitted.values()) - sum(before.emitted.values())
             used_s = sum(after.cpu_s.values()) - sum(before.cpu_s.values())
-            cpu_us[tail].append(1e6 * used_s / max(emitted, 1))
-            rates.append(emitted * 1e9 / (after.at_ns - before.at_ns))
-            runs += after.replays.get("runs", 0) - before.replays.get("runs", 0)
+            if time.monotonic() - begun > _PATIENCE_S:
+                raise RuntimeError(f"workers have told nothing for {_PATIENCE_S:g} s")
+        runs += after.replays.get("runs", 0) - before.replays.get("runs", 0)
+        if tail == "off":
+            cpu_us.append(1e6 * used_s / emitted)
+            rates.append(emitted * 1e9 / max(after.at_ns - before.at_ns, 1))
+        return used_s / emitted
+
+    for number in range(plan.overhead_rounds):
+        for tail, found in changes.items():
+            pair = ("off", tail) if number % 2 else (tail, "off")
+            took = {one: slice_of(one) for one in pair}
+            found.append(100 * (took[tail] / took["off"] - 1))
     job.stop(drain=False)
-    changes = {
-        tail: [100 * (one / off - 1) for one, off in zip(cpu_us[tail], cpu_us["off"], strict=True)]
-        for tail in tails[1:]
-    }
+    told: dict[str, Any] = {}
+    for tail, name in (("track", "overhead_percent"), ("replay", "overhead_as_used_percent")):
+        if tail in changes:
+            told[name] = round(statistics.median(changes[tail]), 2)
+            told[f"{name}_interval"] = [round(one, 2) for one in interval(changes[tail])]
     return {
-        "overhead_percent": round(statistics.median(changes["track"]), 2),
-        "overhead_percent_rounds": limits(Spread.of(changes["track"])),
-        **(
-            {"overhead_as_used_percent": round(statistics.median(changes["replay"]), 2)}
-            if "replay" in changes
-            else {}
-        ),
-        "cpu_us_per_sentence": rounded(statistics.median(cpu_us["off"])),
+        **told,
+        "overhead_pairs": plan.overhead_rounds,
+        "cpu_us_per_sentence": rounded(statistics.median(cpu_us)),
         "sentences_per_s": round(statistics.median(rates)),
         "batches_followed": runs,
     }
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """Where the median of what these are drawn from lies, with a probability of 95% at least.
+
+    By ranks, so whatever they are distributed like: each lies below it as likely as above.
+    """
+    ordered, count = sorted(values), len(values)
+    cut, below = 0, 1 / 2**count
+    while cut < count // 2 and 2 * below <= 0.05:
+        cut += 1
+        below += math.comb(count, cut) / 2**count
+    return ordered[max(cut - 1, 0)], ordered[-max(cut, 1)]
 
 
 def run(stage: Stage, quick: bool) -> dict[str, Any]:
@@ -314,5 +342,9 @@ def table(found: dict[str, Any]) -> str:
                     f"  {way:16} p50 {one['p50_ms']:>6} ms  p99 {one['p99_ms']:>6}"
                     f" {one['p99_ms_rounds']}  p99.9 {one['p99.9_ms']:>6}  of {one['records']}"
                 )
-    lines.append(f"following all batches of the word count costs {found['overhead_percent']}%")
+    low, high = found["overhead_percent_interval"]
+    lines.append(
+        f"following all batches costs the word count {found['overhead_percent']}% CPU time"
+        f" (95% between {low} and {high})"
+    )
     return "\n".join(lines)

@@ -105,7 +105,7 @@ def run(stage: Stage, quick: bool) -> dict[str, Any]:
     """The section's figures."""
     ship(__name__)
     stage.say(f"shared: {UTILISATION:.0%}")
-    found = at(stage, UTILISATION, 5, 0.45 if quick else 8.0)
+    found = at(stage, UTILISATION, 5, 0.4 if quick else 8.0)
     if not quick:
         found["figure_5_6"] = []
         for utilisation in FIGURE:

@@ -35,7 +35,7 @@ PERCENTS = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p99.9": 99.9}
 _PATIENCE_S = 30.0
 LATEST_S = 30.0
 """After so long a quick run repeats no slice any more, whatever was stolen from it."""
-AUTO_S = 4.2
+AUTO_S = 4.0
 """For so long at most auto looks and tries in a quick run."""
 Note = tuple[int, int, int, int]
 """A record's number, and when it was due, begun and done, in ns of the monotonic clock."""
@@ -222,14 +222,14 @@ def chooser(least_s: float = 0.5) -> Chooser:
 def settled(
     job: Job, policy: Chooser, most_s: float, during: Callable[[float], None] = time.sleep
 ) -> str:
-    """Wait until auto has tried what there is to try, or for so long and until no trial is on.
+    """Wait until auto has tried what there is to try, or for so long; in a trial a quarter more.
 
     Returns how long that was, what it has found, and why, in its words.
     """
     begun = time.monotonic()
     while not policy.settled and (policy.trying or time.monotonic() - begun < most_s):
         during(0.02)
-        if time.monotonic() - begun > 2 * most_s:
+        if time.monotonic() - begun > 1.25 * most_s:
             break
     took_s = time.monotonic() - begun
     why = next(iter(job.last_progress.tails.values()), "").partition(". ")[2]

@@ -13,7 +13,7 @@ from tailrace.graph.model import MAIN, Grouping, KeyFunction, Record, Rule
 from tailrace.graph.validate import TopologyError
 from tailrace.runtime import operators
 from tailrace.runtime.event_time import LATE
-from tailrace.runtime.join import Join, pair
+from tailrace.runtime.join import Join, MigratingRecords, pair
 from tailrace.runtime.process import Operator, Process
 from tailrace.runtime.times import check_seconds
 from tailrace.runtime.ttl import By
@@ -39,6 +39,8 @@ class KeyedStream(Stream):
         migrate: Migrate | None = None,
     ) -> Stream:
         """An operator object of your own, with a state per key.
+
+        Do not emit a state that you change in place: emit a copy of it.
 
         `ttl_s`, `ttl_by`, `state_version` and `migrate` are as for `scan`. Keys with timers live
         on, and what `migrate` gets and gives is a pair of the state and the timers.
@@ -67,6 +69,9 @@ class KeyedStream(Stream):
         A new key begins with a copy of `initial`. A state of None is forgotten, and so is one that
         no record has touched for `ttl_s` seconds: by the clock, or (`ttl_by="event"`) by event
         time.
+
+        Every state is handed on, so do not change one in place: give a new one (`[*state, record]`
+        for lists). Otherwise who reads it sees what came later, or not, by what came together.
 
         When what is kept is not of the same kind any more, raise `state_version`: state of an
         earlier version in a checkpoint then goes through `migrate(key, state, version)`.
@@ -214,6 +219,8 @@ class KeyedStream(Stream):
         name: str | None = None,
         parallelism: int | None = None,
         on_error: OnErrorName = "fail",
+        state_version: int = 0,
+        migrate: Migrate | None = None,
     ) -> Stream:
         """`function(left, right)` for all pairs of equal keys at most `within_s` apart in time.
 
@@ -224,6 +231,9 @@ class KeyedStream(Stream):
         In event time both streams need `event_time`, and all pairs of records that are not late
         are found; a late one still meets what is kept, and if nothing can be kept any more it is
         counted and goes to `late()`. In processing time, what counts is when they arrive.
+
+        `state_version` and `migrate(key, record, version)` are as for `scan`, of each record that
+        is kept, of either side.
         """
         check_seconds("within_s of a join", within_s, zero=True)
         kind = arguments.join_kind(how)
@@ -243,7 +253,8 @@ class KeyedStream(Stream):
             arguments.time_function("a join (right side)", time, right._time),
         )
         logic = Join((self._keys[0], right._keys[0]), times_of, within_s, function, kind)
-        options = Options(name, parallelism, on_error)
+        migration = MigratingRecords(migrate) if callable(migrate) else migrate
+        options = Options(name, parallelism, on_error, state_version, migration)
         ports = [self._ends, right._ends]
         joined = self._then("join", logic, function, options, outputs=(MAIN, LATE), ports=ports)
         joined._time = unread_of([self, right])

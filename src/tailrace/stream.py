@@ -312,6 +312,11 @@ class Stream:
         A key that is more than two can take has all of them. For hot keys, before an associative
         fold: the partial results have to be merged by a second step, which `fold(combine=...)`
         brings along.
+
+        What reads this stream has several states of a key, each from some of its records: `fold`,
+        `scan`, `process` and `window` give results of each instance, in which no state is complete,
+        and which you have to put together by a `key_by` behind them. A `join`, which would miss
+        pairs, is refused.
         """
         from tailrace.keyed import KeyedStream
 

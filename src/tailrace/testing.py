@@ -29,9 +29,10 @@ from tailrace.runtime.step import OperatorFailed
 from tailrace.runtime.strict import strict as watch
 from tailrace.stream import Stream
 from tailrace.topology import Topology
+from tailrace.transport.peer import JumboCodec
 
 _PRETENDED_BYTES = 100
-"""Nothing is encoded here; so much counts for each item."""
+"""Inside a worker nothing is encoded; so much counts for what is handed over."""
 
 
 class VirtualClock:
@@ -74,26 +75,22 @@ def collect(stream: Stream) -> list[Record]:
     return sink.records
 
 
-_Channel = list[tuple[int, list[tuple[int, list[Item]]], int, int]]
-
-
 @dataclass(frozen=True)
 class _Post:
-    """Carries what one core sends as it is, over channels of limited length."""
+    """Carries what one core sends, encoded as between workers, over channels of limited length."""
 
     rank: int
-    channels: dict[tuple[int, int], _Channel]
+    channels: dict[tuple[int, int], list[bytes]]
     credits: list[tuple[Any, ...]]
-    clock: VirtualClock
+    codec: JumboCodec
     channel_messages: int
 
     def send(self, peer: int, parcels: list[tuple[int, list[Item]]]) -> int:
         channel = self.channels.setdefault((self.rank, peer), [])
         if len(channel) >= self.channel_messages:
             return 0
-        size_bytes = _PRETENDED_BYTES * sum(len(items) for _, items in parcels)
-        channel.append((self.rank, parcels, self.clock(), size_bytes))
-        return size_bytes
+        channel.append(b"".join(self.codec.encode(parcels)))
+        return len(channel[-1])
 
     def credit(self, peer: int, *credit: Any) -> None:
         self.credits.append((peer, *credit))
@@ -102,7 +99,7 @@ class _Post:
         raise NotImplementedError("nothing moves here")
 
     def check(self, record: Record) -> None:
-        pass
+        self.codec.encode([(0, [(0, 0, [record])])])
 
     def size(self, records: list[Record]) -> int:
         return _PRETENDED_BYTES
@@ -120,15 +117,17 @@ def run(
 ) -> Report:
     """Run the topology to its end on so many pretended workers.
 
-    They take turns in an order that follows from the seed, and exchange messages over channels
-    that hold `channel_messages`. Time stands still while anything can be done, then jumps to what
-    is due next. The run stops after `virtual_s` of it as if drained, and then `ended` of its report
-    is False: `assert run(topology).ended` is for topologies that should end by themselves. What
-    coroutines of an async map wait for is real, and waited for.
+    They take turns in an order that follows from the seed, and exchange messages, which are encoded
+    and decoded as between real workers, over channels that hold `channel_messages`. Time stands
+    still while anything can be done, then jumps to what is due next. The run stops after
+    `virtual_s` of it as if drained, and then `ended` of its report is False: `assert
+    run(topology).ended` is for topologies that should end by themselves. What coroutines of an
+    async map wait for is real, and waited for.
 
     With `strict`, which is slow, an operator that changes a record it got fails the run, and so
-    does one that hands on what could not travel to another worker, or whose key function does not
-    give the same for a record each time.
+    does one that changes what it has handed on (a state, say; the last 256 records of each instance
+    are watched), that hands on what could not travel to another worker, or whose key function does
+    not give the same for a record each time.
     """
     chance = random.Random(seed)
     clock = VirtualClock()
@@ -136,11 +135,12 @@ def run(
     named = with_job(topology.graph, secrets.token_hex(4))
     graph = watch(named) if strict else named
     deployment = deploy(graph, [i % workers for i in range(wire(graph).instances)])
-    channels: dict[tuple[int, int], _Channel] = {}
+    codec = JumboCodec(clock)
+    channels: dict[tuple[int, int], list[bytes]] = {}
     credits: list[tuple[Any, ...]] = []
 
     def make(rank: int) -> Core:
-        post = _Post(rank, channels, credits, clock, channel_messages)
+        post = _Post(rank, channels, credits, codec, channel_messages)
         return Core(rank, deployment, clock, post, woken.set, limits, clock)
 
     cores: list[Core] = []
@@ -151,9 +151,11 @@ def run(
         while credits:
             peer, *credit = credits.pop()
             cores[peer].credit(*credit)
-        for (_, peer), channel in channels.items():
+        for (sender, peer), channel in channels.items():
             for _ in range(chance.randint(0, len(channel))):
-                cores[peer].deliver(*channel.pop(0))
+                jumbo = channel.pop(0)
+                sent_ns, parcels = codec.decode(jumbo)
+                cores[peer].deliver(sender, parcels, sent_ns, len(jumbo))
                 moved = True
         return moved
 

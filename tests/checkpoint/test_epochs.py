@@ -102,3 +102,37 @@ def test_a_manifest_says_who_had_finished_also_after_those_that_do_not_repeat_it
     assert (second.finished, second.operators["in"].finished_in) == (True, (0, 1))
     assert second.operators["in"].finished
     assert not second.operators["out"].finished
+
+
+def all_cut(epochs: Epochs, epoch: int) -> None:
+    for rank in range(epochs.workers):
+        epochs.cut(rank, epoch, "", ended=False)
+    epochs.written(epoch)
+    settle(epochs, epoch)
+
+
+def test_who_asks_while_an_epoch_is_under_way_gets_the_one_after_it() -> None:
+    epochs = begun()
+    epochs.ask()
+    asked = epochs.begun
+    all_cut(epochs, 1)
+    assert epochs.counted == asked
+    assert epochs.tick(1.1) == [Begin(2, last=False)]
+    all_cut(epochs, 2)
+    assert epochs.counted > asked
+    assert epochs.tick(1.2) == []
+
+
+def test_an_epoch_that_was_asked_for_and_is_lost_begins_again_at_once() -> None:
+    epochs = begun()
+    all_cut(epochs, 1)
+    epochs.ask()
+    asked = epochs.begun
+    assert epochs.tick(1.1) == [Begin(2, last=False)]
+    epochs.halt()
+    epochs.go(1.2)
+    assert epochs.tick(1.2) == [Begin(2, last=False)]
+    assert epochs.counted <= asked
+    all_cut(epochs, 2)
+    assert epochs.counted > asked
+    assert epochs.tick(1.3) == []

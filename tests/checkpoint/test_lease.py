@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
@@ -20,7 +21,7 @@ from tailrace.checkpoint.arrow_folder import ArrowFolder
 from tailrace.checkpoint.errors import CheckpointError, LeaseHeldError, LeaseLostError
 from tailrace.checkpoint.file_lease import FileLease
 from tailrace.checkpoint.folder import Folder, folder_at
-from tailrace.checkpoint.lease import Holder, died_here, process_name, take_lease
+from tailrace.checkpoint.lease import Holder, died_here, held_by, process_name, take_lease
 from tailrace.checkpoint.manifest import Manifest
 from tailrace.checkpoint.store import Store
 
@@ -310,3 +311,97 @@ def test_many_takers_at_a_time_become_one_holder(remote: ArrowFolder) -> None:
     assert len(refused) == 3
     holders[0].check()
     holders[0].release()
+
+
+def test_a_lease_that_is_given_back_while_it_is_looked_at_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the number of its descriptor stands for by then."""
+    for reused in (False, True):
+        lease = take_lease(folder_at(tmp_path), "one")
+        fstat, opened = os.fstat, list[int]()
+
+        def late(
+            descriptor: int, lease: Any = lease, fstat: Any = fstat, opened: Any = opened
+        ) -> Any:
+            lease.release()
+            if reused:  # noqa: B023
+                opened.append(os.open(tmp_path, os.O_RDONLY))
+                assert opened == [descriptor]
+            return fstat(descriptor)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fstat", late)
+            with pytest.raises(LeaseLostError, match="it was given back"):
+                lease.check()
+        for descriptor in opened:
+            os.close(descriptor)
+
+
+def test_who_gives_way_again_and_again_is_told_to_whom(remote: ArrowFolder) -> None:
+    clock = Clock()
+
+    class Quick(Racing):
+        def write(self, name: str, data: bytes) -> None:
+            self._folder.write(name, data)
+            far_away(self._folder, int(name.removeprefix("leases/").split("-")[0]), "the quick")
+
+    def sleep(seconds: float) -> None:
+        clock.sleep(seconds)
+        for name in remote.names("leases"):
+            remote.delete(name)
+
+    quick: Any = Quick(remote, times=0)
+    with pytest.raises(LeaseHeldError, match=r"in use by job 'the quick' \(process 77 on host 'fa"):
+        FileLease.take(quick, "one", keep=False, sleep=sleep, clock_s=clock)
+
+
+def test_who_holds_a_lease_can_be_asked_without_taking_it(
+    folder: Folder, first: subprocess.Popen[str]
+) -> None:
+    for _ in range(2):
+        assert held_by(folder).startswith(f"job 'the first' (process {first.pid} on host '")
+    before = folder.names()
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    assert held_by(folder) == ""
+    assert folder.names() == before
+    with take_lease(folder, "the second") as lease:
+        lease.check()
+        assert held_by(folder).startswith("job 'the second'")
+    assert held_by(folder) == ""
+
+
+def test_where_there_never_was_a_lease_nobody_holds_it(folder: Folder) -> None:
+    assert held_by(folder) == ""
+    assert not Path(folder.url).exists()
+
+
+def test_who_asks_keeps_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    take_lease(folder_at(tmp_path), "one").release()
+    asking = os.open(tmp_path / "lease", os.O_RDONLY)
+    fcntl.flock(asking, fcntl.LOCK_SH)
+    monkeypatch.setattr("time.sleep", lambda _: fcntl.flock(asking, fcntl.LOCK_UN))
+    with take_lease(folder_at(tmp_path), "two") as lease:
+        assert lease.generation == 2
+    os.close(asking)
+
+
+def test_who_comes_while_another_looks_is_not_taken_over_from(remote: ArrowFolder) -> None:
+    clock, written = Clock(), list[str]()
+
+    class Looked(Racing):
+        def names(self, under: str = "") -> list[str]:
+            found: list[str] = self._folder.names(under)
+            if self.left:
+                self.left -= 1
+                far_away(self._folder, 1)
+            return found
+
+        def write(self, name: str, data: bytes) -> None:
+            written.append(name)
+            self._folder.write(name, data)
+
+    looked: Any = Looked(remote, times=1)
+    FileLease.take(looked, "one", keep=False, sleep=clock.sleep, clock_s=clock)
+    assert written[0].startswith("leases/1-"), "so both see each other"

@@ -14,6 +14,7 @@ from tailrace.checkpoint.reading import read_dict
 from tailrace.checkpoint.restoring import check_fits
 from tailrace.connectors.memory import Items
 from tailrace.runtime.source import Reader, Split, shares
+from tailrace.runtime.windows import Sliding
 from tests.checkpoint.world import Exact, Ledger, World
 
 Make = Callable[[Ledger], tr.Topology]
@@ -75,6 +76,76 @@ def test_state_of_an_earlier_version_is_migrated_or_refused() -> None:
     assert found[0] == 1000 + max(count for key, count in first.ledger.results if count < 1000) + (
         sum(count > 1000 for _, count in second.ledger.results)
     )
+
+
+def windowed(window: Any, version: int) -> Make:
+    """Counts, in a window, of the records of each key: whole numbers, later in tuples."""
+
+    def count(state: Any, n: int) -> Any:
+        return (state or 0) + 1 if not version else ((state or (0,))[0] + 1,)
+
+    def make(ledger: Ledger) -> tr.Topology:
+        topology = tr.Topology("windowed")
+        numbers = topology.source(tr.sources.unpaced(count=300), name="numbers")
+        keyed = numbers.event_time(lambda n: n, max_delay_s=0).key_by(lambda n: n % 2)
+        keyed.window(window).aggregate(
+            count,
+            merge=lambda one, other: one + other,
+            name="window",
+            state_version=version,
+            migrate=(lambda key, state, before: (state,)) if version else None,
+        ).sink(Exact(ledger), parallelism=1)
+        return topology
+
+    return make
+
+
+@pytest.mark.parametrize("window", [tr.tumbling(40), tr.sliding(40, 20), tr.session(1000)])
+def test_windows_of_an_earlier_version_are_migrated_one_by_one(window: Any) -> None:
+    first = World(windowed(window, 0), 1, every_s=0.01)
+    first.run(stop_at=60)
+    second = World(windowed(window, 1), 2, folder=first.folder, ledger=first.ledger)
+    values = [result.value for result in second.run()]
+    early = [value for value in values if isinstance(value, int)]
+    late = [value[0] for value in values if isinstance(value, tuple)]
+    assert late
+    in_all = 300 * (2 if isinstance(window, Sliding) and window.every_s < window.size_s else 1)
+    assert sum(early) + sum(late) == in_all
+
+
+def joined(version: int) -> Make:
+    def make(ledger: Ledger) -> tr.Topology:
+        topology = tr.Topology("joined")
+        left, right = (
+            topology.source(tr.sources.unpaced(count=200), name=name)
+            .event_time(lambda n: n, max_delay_s=0)
+            .map(lambda n: (n,) if version else n, name=f"{name} as it is kept")
+            .event_time(lambda one: one[0] if version else one)
+            .key_by(lambda one: 0)
+            for name in ("left", "right")
+        )
+        left.join(
+            right,
+            within_s=5,
+            name="join",
+            state_version=version,
+            migrate=(lambda key, record, before: (record,)) if version else None,
+        ).sink(Exact(ledger), parallelism=1)
+        return topology
+
+    return make
+
+
+def test_records_that_a_join_keeps_are_migrated() -> None:
+    first = World(joined(0), 1, every_s=0.01)
+    first.run(stop_at=60)
+    second = World(joined(1), 2, folder=first.folder, ledger=first.ledger)
+    pairs = second.run()
+    assert all(type(left) is type(right) for left, right in pairs)
+    assert any(type(left) is tuple for left, _ in pairs)
+    flat = [(left, right) if type(left) is int else left + right for left, right in pairs]
+    near = {(n, m) for n in range(200) for m in range(max(n - 5, 0), min(n + 6, 200))}
+    assert Counter(flat) == Counter(near)
 
 
 def test_state_whose_operator_is_gone_is_refused_unless_it_may_be_dropped() -> None:

@@ -268,3 +268,25 @@ def test_an_epoch_that_is_swept_while_it_is_looked_at_is_not_called_damaged(stor
     for name in (first.file, *first.files):
         store.folder.delete(name)
     assert list(looking) == []
+
+
+def test_an_epoch_counts_or_not_if_the_lease_cannot_be_asked_behind_it(store: Store) -> None:
+    class Unsure(Lease):
+        errors = 3
+
+        def check(self) -> None:
+            super().check()
+            if self.checks < 9 and self.errors:
+                self.errors -= 1
+                raise CheckpointError("no answer")
+
+    unsure = Store(store.folder, Unsure(checks=10))
+    with pytest.raises(UncertainError, match=r"epoch 1 may be committed or not: .*no answer"):
+        unsure.commit(manifest(1))
+    assert store.latest() == manifest(1)
+    with pytest.raises(UncertainError):  # which no try that comes less far makes certain
+        unsure.commit(manifest(1))
+    with pytest.raises(CheckpointError) as caught:
+        unsure.commit(manifest(2))
+    assert not isinstance(caught.value, UncertainError)
+    unsure.commit(manifest(1))

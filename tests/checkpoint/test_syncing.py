@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
+from collections import Counter, deque
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -60,8 +60,11 @@ def test_no_epoch_counts_before_all_that_it_shows_is_on_the_disk() -> None:
 
 @pytest.mark.parametrize("fails", [0, 2, 3])
 def test_a_worker_waits_for_the_disk_in_another_thread(tmp_path: Path, fails: int) -> None:
-    """It tries three times."""
-    told, seen = threading.Event(), Counter[str]()
+    """It tries three times, with pauses in which the loop goes on."""
+    told, seen, pauses = threading.Event(), Counter[str](), list[tuple[str, float]]()
+
+    def pause(seconds: float) -> None:
+        pauses.append((threading.current_thread().name, seconds))
 
     def sync() -> None:
         seen[threading.current_thread().name] += 1
@@ -70,7 +73,7 @@ def test_a_worker_waits_for_the_disk_in_another_thread(tmp_path: Path, fails: in
 
     part = Part(1, [], [], ended=False, syncs=[sync])
     settings = Settings(1, ("", 0), b"", b"", checkpoint=str(tmp_path))
-    checkpointing = Checkpointing(settings, 0, told.set)
+    checkpointing = Checkpointing(settings, 0, told.set, pause)
     core: Any = SimpleNamespace(
         cuts=SimpleNamespace(take=[None, part].pop),
         deployment=SimpleNamespace(graph=SimpleNamespace(operators=())),
@@ -85,5 +88,29 @@ def test_a_worker_waits_for_the_disk_in_another_thread(tmp_path: Path, fails: in
             snapshotted = checkpointing.look(core, 0)
             assert snapshotted is not None and snapshotted.epoch == 1
         assert seen == {"tailrace-epochs": min(fails + 1, 3)}
+        assert pauses == [("tailrace-epochs", 0.1), ("tailrace-epochs", 0.3)][:fails]
+    finally:
+        checkpointing.close()
+
+
+def test_a_part_of_an_attempt_that_is_over_hides_no_other(tmp_path: Path) -> None:
+    written = threading.Semaphore(0)
+    parts = [Part(epoch, [], [], ended=False) for epoch in (1, 2)]
+    settings = Settings(1, ("", 0), b"", b"", checkpoint=str(tmp_path))
+    checkpointing = Checkpointing(settings, 0, written.release)
+    core: Any = SimpleNamespace(
+        cuts=SimpleNamespace(take=[None, *reversed(parts)].pop),
+        deployment=SimpleNamespace(graph=SimpleNamespace(operators=())),
+    )
+    try:
+        assert checkpointing.look(core, 0) is None
+        assert written.acquire(timeout=30)
+        done, checkpointing._done = checkpointing._done, deque()
+        assert checkpointing.look(core, 1) is None
+        assert written.acquire(timeout=30)
+        checkpointing._done.extendleft(done)  # nobody had looked yet
+        found = checkpointing.look(core, 1)
+        assert found is not None
+        assert (found.epoch, found.attempt) == (2, 1)
     finally:
         checkpointing.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pickle
 import random
+import sys
 from array import array
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import suppress
@@ -36,6 +37,7 @@ from tailrace.runtime.core import Core
 from tailrace.runtime.deployment import Deployment, Layout, changed, deploy, with_forwarded
 from tailrace.runtime.event_time import EventTime
 from tailrace.runtime.limits import Limits
+from tailrace.runtime.loads import LOADS_BYTES, Loads
 from tailrace.runtime.markers import Marker
 from tailrace.runtime.moves import check, is_source, stream_by_key
 from tailrace.runtime.outgoing import Item
@@ -193,6 +195,8 @@ class World:
     channel_messages = 4
     beside: Callable[[], bool] = staticmethod(lambda: False)
     """What threads beside the workers do meanwhile; whether they did something."""
+    rests = True
+    """Whether workers that have nothing to do sleep until something comes or is due, as they do."""
 
     def __init__(
         self,
@@ -239,6 +243,8 @@ class World:
         self.to_workers: list[list[Any]] = [[] for _ in range(workers)]
         self.to_coordinator: list[tuple[int, Any]] = []
         self.writing: Write | None = None
+        self.rests_until_ns = [0] * workers
+        self.rows: dict[int, bytearray] = {}
         self.cores: list[Core] = [self.fresh(rank) for rank in range(workers)]
         self.drained: set[int] = set()
         self.ended: set[int] = set()
@@ -281,7 +287,16 @@ class World:
             epoch=self.manifest.epoch,
             going_on=restoring.going_on,
             before=before,
+            loads=self.loads(rank),
         )
+
+    def loads(self, rank: int) -> Loads:
+        """What all have to do, as a worker that begins anew sees it."""
+        self.rows[rank] = bytearray(LOADS_BYTES)
+        loads = Loads(rank, self.rows.get)
+        for other in range(self.workers):
+            loads.find(other)
+        return loads
 
     @property
     def deployment(self) -> Deployment:
@@ -291,6 +306,7 @@ class World:
         """All that a worker had is gone; the others go back in place, if they can."""
         self.killed += 1
         self.attempt += 1
+        self.rests_until_ns = [0] * self.workers
         self.epochs.halt()
         self.changing.set_back(self.clock() / 1e9)
         if not self.epochs.known:  # who writes the manifest gets there, or not
@@ -342,10 +358,13 @@ class World:
         self.to_workers[rank].clear()
 
     def turn(self, rank: int) -> bool:
+        commands = bool(self.to_workers[rank]) and self.chance.random() < self.hears[rank]
+        if not commands and self.clock.now_ns < self.rests_until_ns[rank]:
+            self.chance.random()
+            return False
         core = self.cores[rank]
         cuts = core.cuts
         assert cuts is not None
-        commands = bool(self.to_workers[rank]) and self.chance.random() < self.hears[rank]
         if commands:
             self.obey(rank)
         try:
@@ -382,6 +401,11 @@ class World:
             self.drained.add(rank)
             self.to_coordinator.append((rank, None))
             progress = True
+        if progress or core.moving is not None or not self.rests:
+            self.rests_until_ns[rank] = 0
+        else:
+            due_ns = core.next_due_ns()
+            self.rests_until_ns[rank] = sys.maxsize if due_ns is None else due_ns
         return progress
 
     # ---- changes ----
@@ -525,21 +549,27 @@ class World:
     # ---- all together ----
 
     def some_of(self, messages: Sequence[Any]) -> int:
-        """How many of them arrive now; most channels are empty most of the time."""
-        return self.chance.randint(0, len(messages)) if messages else 0
+        """How many of them arrive now."""
+        return self.chance.randint(0, len(messages))
 
     def exchange(self) -> bool:
         moved = bool(self.credits)
         while self.credits:
             peer, *credit = self.credits.pop()
             self.cores[peer].credit(*credit)
-        for (sender, peer), messages in list(self.states.items()):
+            self.rests_until_ns[peer] = 0
+        # Most channels are empty most of the time.
+        states = [one for one in self.states.items() if one[1]] if self.states else ()
+        for (sender, peer), messages in states:
             for _ in range(self.some_of(messages)):
                 self.cores[peer].receive_state(sender, pickle.loads(messages.pop(0)))
+                self.rests_until_ns[peer] = 0
                 moved = True
-        for (_, peer), channel in self.channels.items():
+        channels = [one for one in self.channels.items() if one[1]] if self.channels else ()
+        for (_, peer), channel in channels:
             for _ in range(self.some_of(channel)):
                 self.cores[peer].deliver(*channel.pop(0))
+                self.rests_until_ns[peer] = 0
                 moved = True
         return moved
 
@@ -559,6 +589,8 @@ class World:
                 self.epochs.stop()
             self.folder.refuses = self.ledger.journal.refuses = self.refuses
             progress = self.beside()
+            if progress:
+                self.rests_until_ns = [0] * self.workers
             for rank in self.chance.sample(range(self.workers), self.workers):
                 progress |= self.turn(rank)
                 progress |= self.exchange()

@@ -392,3 +392,58 @@ def test_only_sync_waits_for_the_disk(
     step.sync(step.unsynced)
     assert synced == [folder.name]
     step.close()
+
+
+@EACH
+def test_a_url_is_refused_when_the_sink_is_made_and_file_urls_are_paths(
+    kind: str, tmp_path: Path
+) -> None:
+    make: Any = SINKS[kind]
+    for url in ("s3://bucket/out", "hdfs://namenode/out", "file://elsewhere/out"):
+        with pytest.raises(ValueError, match=f"cannot write to '{url}'.*Give it a path"):
+            make(url)
+    with pytest.raises(ValueError, match="cannot write to 's3:/bucket/out'"):
+        make(Path("s3://bucket/out"))
+    step = step_of(make((tmp_path / "a b").as_uri()), 0)
+    step.process(iter(numbers(kind)), 0)
+    step.cut(1)
+    step.committed(1)
+    check(kind, tmp_path / "a b")
+    step.close()
+
+
+@EACH
+def test_a_prepared_file_that_is_gone_before_its_epoch_counts_is_told(
+    kind: str, tmp_path: Path
+) -> None:
+    step = step_of(SINKS[kind](tmp_path), 0)
+    step.process(iter(numbers(kind, 3)), 0)
+    step.cut(1)
+    name = hidden(tmp_path)[0]
+    (tmp_path / name).unlink()
+    for _ in range(2):  # a worker tries again
+        with pytest.raises(FileNotFoundError, match=f"{name}' was prepared .* and is gone before"):
+            step.sync(step.unsynced)
+    step.roll_back(0)
+    step.sync(step.unsynced)  # by a thread that is late: nobody waits for these files any more
+    step.close()
+
+
+@EACH
+def test_whoever_reads_a_file_that_counts_may_take_it_away(kind: str, tmp_path: Path) -> None:
+    step = step_of(SINKS[kind](tmp_path), 0)
+    step.process(iter(numbers(kind, 3)), 0)
+    handle = step.cut(1)
+    step.sync(step.unsynced)
+    step.committed(1)
+    for path in shown(tmp_path):
+        path.unlink()
+    step.cut(2)
+    assert step.unsynced == (handle,)
+    step.sync(step.unsynced)
+    step.close()
+    later = step_of(SINKS[kind](tmp_path), 2)
+    later.committed(2, [handle])
+    later.cut(3)
+    later.sync(later.unsynced)
+    later.close()

@@ -397,3 +397,17 @@ def test_with_a_small_budget_it_ends_running_or_failed_for_the_right_reason() ->
         assert ends, (seed, world.roster.phase, world.history)
         if world.roster.over:
             assert "restarts=" in world.roster.reason, (seed, world.roster.reason)
+
+
+def test_a_worker_that_finds_the_last_epoch_damaged_ends_the_job_at_once() -> None:
+    roster = running(2)
+    roster.lost(1, 100.0, speaker=1)
+    roster.hear(hello(1, life=1), speaker=2)
+    told = Failed(1, "'data/7.bin' in 'here' is damaged", "a traceback", damaged=True)
+    [(to, stop)] = roster.hear(told, speaker=2)
+    assert to is ALL
+    assert isinstance(stop, Stop)
+    assert roster.phase == "failed"
+    assert roster.reason.startswith("'data/7.bin' in 'here' is damaged. ")
+    assert "Start the job again" in roster.reason
+    assert roster.recovery.restarts.total == 1, "which the loss has cost"

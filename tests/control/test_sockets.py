@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -98,3 +99,20 @@ def test_a_silent_stranger_is_dropped_when_its_time_is_over(world: World) -> Non
         world.drive(150)  # deadlines are looked at once a second
         while stranger.recv(1024):  # the challenge, and then the end
             pass
+
+
+def test_who_is_busy_looks_far_more_often_when_other_workers_are_connected(world: World) -> None:
+    """What comes by TCP is not to wait much longer than what comes by a ring."""
+    listener = world.listen()
+    config = TcpConfig(worker_id=1, secret=SECRET)
+    dialers = []
+    for expected_ns in (5_000_000, 5_000_000, 100_000):  # alone, with the coordinator, with another
+        before_ns = time.monotonic_ns()
+        world.sockets.look()
+        assert (
+            0 <= world.sockets.due_ns - expected_ns - before_ns <= time.monotonic_ns() - before_ns
+        )
+        dialers.append(TcpConnection.connect(config, listener.address, 0, Refusals()))
+        world.drive()
+    for dialer in dialers:
+        dialer.close()

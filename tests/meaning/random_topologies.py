@@ -21,6 +21,25 @@ from tailrace.routing.hashing import stable_hash
 from tailrace.runtime.step import OperatorFailed
 from tailrace.testing import Report, run
 
+KINDS = [
+    "map",
+    "flat_map",
+    "filter",
+    "split",
+    "scan",
+    "fold",
+    "window",
+    "join",
+    "process",
+    "async_map",
+    "map_arrow",
+    "broadcast",
+    "gather_all",
+    "partition",
+    "partial_fold",
+    "merged_keys",
+    "timers",
+]
 KEYS = 5
 LONG_S = 1e6
 """Longer than all records take: what comes in whatever order is never late."""
@@ -36,6 +55,7 @@ class Way:
     workers: int = 1
     seed: int = 0
     limits: tr.Limits = field(default_factory=tr.Limits)
+    strict: bool = False
 
 
 PLAIN = Way()
@@ -80,6 +100,38 @@ class Tally(tr.Operator):
         self.emit(("tally", (self.key, self.state), ()))
 
 
+class Share(tr.Operator):
+    """Of the records that every instance gets, each is for one of them."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def process(self, record: Any) -> None:
+        if stable_hash(record) % self.instance.parallelism == self.instance.index:
+            check(self.name, record)
+            self.emit((*record[:2], (*record[2], self.name)))
+
+
+class Alarm(tr.Operator):
+    """Tells of each record half a second later, and of keys for which that never came."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def process(self, record: Any) -> None:
+        self.state = (self.state or 0) + 1
+        self.set_timer(0.5, record[1])
+        if record[1] % 3 == 0:
+            self.cancel_timer(record[1])
+        check(self.name, record)
+
+    def timer(self, tag: int) -> None:
+        self.emit(("due", (self.key, self.state, tag), ()))
+
+    def finish_key(self) -> None:
+        self.emit(("left", (self.key, self.state), ()))
+
+
 class Builder:
     """Builds the topology of a seed in some way."""
 
@@ -93,10 +145,10 @@ class Builder:
         self.ends: list[tr.Stream] = []
         self._numbers = iter(range(10**6))
         self._found: list[tuple[dict[str, Counter[Any]], str, list[Any]]] = []
+        self._uncounted: set[str] = set()  # operators that get more records, the more instances
         for _ in range(self.chance.randint(1, 2)):
             self.ends.append(self.source())
-        kinds = ["map", "flat_map", "filter", "split", "scan", "fold", "window", "join", "process"]
-        picked = [self.chance.choice(kinds) for _ in range(self.chance.randint(1, 5))]
+        picked = [self.chance.choice(KINDS) for _ in range(self.chance.randint(1, 5))]
         self._fatal = self.chance.randrange(len(picked)) if fatal else -1
         for self._step, kind in enumerate(picked):
             end = self.ends.pop(self.chance.randrange(len(self.ends)))
@@ -127,7 +179,12 @@ class Builder:
         return {"name": name, "parallelism": self.parallelism(), "on_error": policy}
 
     def between(self, stream: tr.Stream) -> tr.Stream:
-        return stream if self.way.fused else stream.shuffle()
+        if self.way.fused:
+            return stream
+        way = self.how.randrange(3)
+        if way == 2:
+            return stream.partition_by(lambda record, count: stable_hash(record) % count)
+        return stream.local_or_shuffle() if way else stream.shuffle()
 
     def watched(self, stream: tr.Stream, options: dict[str, Any]) -> tr.Stream:
         """Keep an operator's dead letters."""
@@ -198,12 +255,104 @@ class Builder:
 
     def scan(self, name: str, stream: tr.Stream) -> list[tr.Stream]:
         options = self.options(name)
-        counted = self.keyed(name, stream).scan(self.counting(name), initial=0, **options)
+        counted = self.keyed(name, stream).scan(
+            self.counting(name), initial=0, ttl_s=self.ttl_s(), **options
+        )
         return self.again(name, self.watched(counted, options))
+
+    def ttl_s(self) -> float | None:
+        """Keys may be forgotten, but none is old enough before the input ends."""
+        return self.how.choice([None, LONG_S])
+
+    def merged_keys(self, name: str, stream: tr.Stream) -> list[tr.Stream]:
+        """Of two streams that are keyed by functions of their own."""
+        other = self.chance.choice([stream, *self.ends])
+        one = self.keyed(f"one of {name}", stream)
+        both: Any = one.merge(self.keyed(f"other of {name}", other))
+        options = self.options(name)
+        counted = both.scan(self.counting(name), initial=0, ttl_s=self.ttl_s(), **options)
+        return self.again(name, self.watched(counted, options))
+
+    def partial_fold(self, name: str, stream: tr.Stream) -> list[tr.Stream]:
+        options = {**self.options(name), "on_error": "skip"}
+        counted = self.keyed(name, stream).fold(
+            self.counting(name), initial=0, combine=lambda one, other: one + other, **options
+        )
+        self._uncounted.add(name)
+        return self.again(name, counted)
+
+    def async_map(self, name: str, stream: tr.Stream) -> list[tr.Stream]:
+        async def function(record: Any) -> Any:
+            check(name, record)
+            return (*record[:2], (*record[2], name))
+
+        options = self.options(name)
+        mapped = self.between(stream).async_map(
+            function,
+            ordered=self.how.choice([True, False]),
+            concurrency=self.how.choice([1, 3, 64]),
+            **options,
+        )
+        return [self.watched(mapped, options)]
+
+    def map_arrow(self, name: str, stream: tr.Stream) -> list[tr.Stream]:
+        import pyarrow as pa
+
+        def function(batch: Any) -> Any:
+            rows = batch.column("row").to_pylist()
+            for row in rows:
+                check(name, row)
+            return pa.RecordBatch.from_pydict({"row": [row + 1 for row in rows]})
+
+        options = self.options(name)
+        rows = stream.map(lambda record: {"row": stable_hash(record)}, name=f"{name}, rows")
+        mapped = (rows if self.way.fused else rows.shuffle()).map_arrow(function, **options)
+        self.watched(mapped, options)
+        return [mapped.map(lambda row: (name, row["row"], ()), name=f"{name}, again")]
+
+    def broadcast(self, name: str, stream: tr.Stream) -> list[tr.Stream]:
+        options = self.options(name)
+        self._uncounted.add(name)
+        return [self.watched(stream.broadcast().process(Share(name), **options), options)]
+
+    def gather_all(self, name: str, stream: tr.Stream) -> list[tr.Stream]:
+        """An operator that has one instance however many others have."""
+
+        def function(record: Any) -> Any:
+            check(name, record)
+            return record
+
+        options = {**self.options(name), "parallelism": 1}
+        return [self.watched(stream.gather().map(function, **options), options)]
+
+    def partition(self, name: str, stream: tr.Stream) -> list[tr.Stream]:
+        """To instances that a function picks, which fails on some records."""
+
+        def pick(record: Any, count: int) -> int:
+            if self.bad_keys:
+                check(f"pick of {name}", record)
+            return int(stable_hash(record)) % count
+
+        def function(record: Any) -> Any:
+            check(name, record)
+            return record
+
+        options = self.options(name)
+        return [self.watched(stream.partition_by(pick).map(function, **options), options)]
+
+    def timers(self, name: str, stream: tr.Stream) -> list[tr.Stream]:
+        """With a source of its own, that takes its time."""
+        rate = tr.sources.rate(1, lambda n: (name, n, ()), count=self.chance.randint(0, 8))
+        ticks = self.topology.source(rate, name=f"{name} in", parallelism=self.parallelism())
+        options = self.options(name)
+        alarm = self.keyed(name, ticks).process(Alarm(name), ttl_s=self.ttl_s(), **options)
+        return [stream, self.watched(alarm, options)]
 
     def fold(self, name: str, stream: tr.Stream) -> list[tr.Stream]:
         options = self.options(name)
-        counted = self.keyed(name, stream).fold(self.counting(name), initial=0, **options)
+        counted = self.keyed(name, stream).fold(
+            self.counting(name), initial=0, ttl_s=self.ttl_s(), **options
+        )
         return self.again(name, self.watched(counted, options))
 
     def window(self, name: str, stream: tr.Stream) -> list[tr.Stream]:
@@ -218,7 +367,8 @@ class Builder:
 
     def process(self, name: str, stream: tr.Stream) -> list[tr.Stream]:
         options = self.options(name)
-        return [self.watched(self.keyed(name, stream).process(Tally(name), **options), options)]
+        tally = self.keyed(name, stream).process(Tally(name), ttl_s=self.ttl_s(), **options)
+        return [self.watched(tally, options)]
 
     def join(self, name: str, stream: tr.Stream) -> list[tr.Stream]:
         """With sources of its own; every record has at most one match.
@@ -286,12 +436,18 @@ class Builder:
         way, outcome = self.way, self.outcome
         try:
             report: Report | None = run(
-                self.topology, workers=way.workers, seed=way.seed, limits=way.limits
+                self.topology,
+                workers=way.workers,
+                seed=way.seed,
+                limits=way.limits,
+                strict=way.strict,
             )
         except OperatorFailed as failure:
             outcome.failed, report = failure.operator, None
         if report is not None:
             outcome.records_in, outcome.skipped = report.records_in, report.skipped
+            for name in self._uncounted:
+                del outcome.records_in[name]
         for into, name, found in self._found:
             into[name] = Counter(map(repr, found))
         return outcome

@@ -7,6 +7,8 @@ replayed by what Hypothesis prints: everything follows from the seed and the way
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -60,6 +62,12 @@ def test_a_job_fails_in_every_way_or_in_none(seed: int, way: Way) -> None:
     """One operator and what belongs to it fails the job on a record that it cannot process."""
     plain, other = (outcome_of(seed, one, fatal=True) for one in (PLAIN, way))
     assert bool(other.failed) == bool(plain.failed)
+
+
+@settings(max_examples=100)
+@given(seed=SEEDS, way=WAYS)
+def test_strict_mode_finds_nothing_where_nothing_is_wrong(seed: int, way: Way) -> None:
+    check_same(seed, replace(way, strict=True), bad_keys=True)
 
 
 @settings(max_examples=150)

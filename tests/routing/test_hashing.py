@@ -209,8 +209,8 @@ def test_half_a_surrogate_pair_is_a_key() -> None:
 
 @pytest.mark.parametrize(
     "key",
-    [object(), {1}, [1], Loose(1), ("a", object()), frozenset([object()])],
-    ids=["object", "set", "list", "dataclass", "object in a tuple", "object in a set"],
+    [object(), {1}, [1], {}, Loose(1), ("a", object()), (1, [2]), frozenset([object()])],
+    ids=kind,
 )
 def test_keys_without_a_stable_hash_are_refused_with_their_type(key: Any) -> None:
     with pytest.raises(TypeError, match=r"a key of type \w+ has no hash .*; use str, bytes"):

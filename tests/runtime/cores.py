@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Sequence
 
 import tailrace as tr
+from tailrace.graph.model import Graph
 from tailrace.runtime.core import Core, Limits
 from tailrace.runtime.deployment import Deployment, deploy
 from tailrace.testing import VirtualClock
@@ -17,10 +18,11 @@ WORKERS = 3
 class Cores:
     """Three workers, without checkpoints."""
 
-    def __init__(self, topology: tr.Topology, placement: Sequence[int]) -> None:
+    def __init__(self, topology: tr.Topology | Graph, placement: Sequence[int]) -> None:
+        graph = topology.graph if isinstance(topology, tr.Topology) else topology
         self.clock = VirtualClock()
         self.number = 0
-        self.deployment = deploy(topology.graph, placement)
+        self.deployment = deploy(graph, placement)
         self.posts = [Kept() for _ in range(WORKERS)]
         self.cores = [
             Core(rank, self.deployment, self.clock, post, limits=Limits(poll_records=3))

@@ -10,6 +10,7 @@ import tailrace as tr
 from tailrace.graph.wiring import InstanceId, wire
 from tailrace.runtime.deployment import Deployment, changed, with_forwarded
 from tailrace.runtime.moves import check
+from tailrace.tail.modes import changes, with_tail
 from tailrace.testing import collect
 from tests.runtime.cores import WORKERS, Cores
 
@@ -124,6 +125,23 @@ def test_the_mode_of_a_stream_that_runs_fused_counts_when_it_is_taken_apart() ->
         for inlet in core.site.inlets.values()
         if inlet.stream == 0
     )
+    cores.rounds(400)
+    assert sorted(results) == list(range(600))
+
+
+def test_what_was_fused_from_the_start_is_dealt_as_the_job_is_told_when_it_is_taken_apart() -> None:
+    topology = tr.Topology()
+    mapped = topology.source(range(600), name="in", parallelism=2).map(lambda one: one, name="out")
+    results = collect(mapped.shuffle())
+    told = with_tail(topology.graph, "shared")  # as `start(..., tail="shared")`
+    assert changes(told, "balance", ["in -> out"]) == {0: "balance"}  # as `Job.set_tail`
+    cores = Cores(told, [0, 1, 2, 2])
+    cores.rounds(3)
+    assert len(cores.deployment.wiring.chains) == 2
+    cores.change(fused(cores.deployment))
+    inlets = [one for core in cores.cores for one in core.site.inlets.values() if one.stream == 0]
+    assert inlets
+    assert all(inlet.prompt for inlet in inlets)
     cores.rounds(400)
     assert sorted(results) == list(range(600))
 

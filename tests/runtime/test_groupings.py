@@ -1,6 +1,9 @@
 """Which instance gets a record, by every grouping."""
 
+import re
 from collections import Counter, defaultdict
+from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import pytest
@@ -208,32 +211,61 @@ def test_a_key_function_that_raises_names_the_stream_and_the_one_record() -> Non
         spread(topology, stream, 2)
 
 
-def test_a_key_that_no_process_could_hash_alike_is_refused() -> None:
+@dataclass
+class Loose:
+    n: int
+
+
+BAD_KEYS = pytest.mark.parametrize(
+    ("key", "kind"),
+    [
+        (object(), "object"),
+        ([1], "list"),
+        ({}, "dict"),
+        (bytearray(b"x"), "bytearray"),
+        (Loose(1), "Loose"),
+        ((1, [2]), "list"),
+    ],
+    ids=["object", "list", "dict", "bytearray", "dataclass", "list in a tuple"],
+)
+
+
+@BAD_KEYS
+@pytest.mark.parametrize("group", ["key_by", "partial_key_by"])
+def test_a_key_that_no_process_could_hash_alike_is_refused(
+    group: str, key: object, kind: str
+) -> None:
     topology = tr.Topology()
-    stream = topology.source([object()]).key_by()
-    with pytest.raises(OperatorFailed, match="a key of type object has no hash that is the same"):
+    stream = getattr(topology.source([1]), group)(lambda _: key)
+    with pytest.raises(OperatorFailed, match=f"a key of type {kind} has no hash .*; use str"):
         spread(topology, stream, 2)
 
 
+LETTERS: dict[str, Any] = {"name": "op", "on_error": "dead letter"}
+
+
+@BAD_KEYS
 @pytest.mark.parametrize(
     "build",
     [
-        lambda s: s.key_by().scan(lambda n, _: 1, name="op", on_error="skip"),
-        lambda s: s.key_by().fold(lambda n, _: 1, name="op", on_error="skip"),
-        lambda s: s.key_by().process(PerKey(), name="op", on_error="skip"),
-        lambda s: (
-            s.key_by().window(tr.tumbling(1), time="processing").collect(name="op", on_error="skip")
-        ),
-        lambda s: s.key_by().join(
-            s.key_by(lambda _: 1), within_s=1, time="processing", name="op", on_error="skip"
-        ),
+        lambda s: s.key_by().scan(lambda n, _: 1, **LETTERS),
+        lambda s: s.key_by().fold(lambda n, _: 1, **LETTERS),
+        lambda s: s.key_by().process(PerKey(), **LETTERS),
+        lambda s: s.key_by().window(tr.tumbling(1), time="processing").collect(**LETTERS),
+        lambda s: s.key_by().join(s.key_by(lambda _: 1), within_s=1, time="processing", **LETTERS),
     ],
     ids=["scan", "fold", "process", "window", "join"],
 )
-def test_such_a_key_is_refused_by_the_operator_with_one_instance_too(build: Any) -> None:
+def test_such_a_key_is_refused_by_the_operator_with_one_instance_too(
+    build: Any, key: object, kind: str
+) -> None:
     topology = tr.Topology()
-    collect(build(topology.source([1, object(), 2])))
+    built = build(topology.source([1, key, 2]))
+    collect(built)
+    why = collect(built.dead_letters().map(itemgetter(1)))
     assert run(topology).skipped["op"] == 1
+    (error,) = why
+    assert re.search(f"a key of type {kind} has no hash .*; use str", error)
 
 
 def test_inside_a_worker_the_record_itself_is_handed_over() -> None:

@@ -384,3 +384,61 @@ def test_an_operator_without_keys_hands_over_what_its_snapshot_says() -> None:
     world.wall_ns += 2_000_000_000
     second.fire()
     assert second.out("total") == [("total", 7)]
+
+
+WHOLE_S = 1_700_000_000
+
+
+def fired_window(window: Any) -> tuple[Any, World, Place]:
+    """A step whose window is over, by a clock that stands at its end."""
+    logic, world = windowed(window, None), World(WHOLE_S * 1_000_000_000)
+    place = Place(logic, world, 0)
+    place.step.watch()
+    place.step.process(iter([("a", 0.0, 1)]), 0)
+    world.wall_ns += 10_000_000_000
+    place.fire()
+    [result] = place.out("a")
+    assert result.end == WHOLE_S + 10
+    return logic, world, place
+
+
+@pytest.mark.parametrize(
+    "way", ["the same", "dealt anew", "new", "keys that move", "two become one"]
+)
+def test_a_window_of_processing_time_that_is_over_stays_so_by_a_clock_that_is_behind(
+    way: str,
+) -> None:
+    logic, world, first = fired_window(tumbling(10))
+    entries = [shipped(entry) for entry in first.step.cut(full=True)]
+    shared = shipped(first.step.shared())
+    world.wall_ns -= 2_000_000_000  # another host's
+    second = Place(logic, world, 9)
+    second.step.watch()
+    other = shipped(second.step.shared())
+    match way:
+        case "the same":
+            second.step.go_on(GoingOn(1, entries, [shared]))
+        case "dealt anew":  # which has a place, and keys of others
+            second.step.go_on(GoingOn(1, entries, [other], beside=[other, shared]))
+        case "new":
+            second.step.go_on(GoingOn(1, entries, beside=[shared]))
+        case "keys that move":
+            second.step.hear_of(shared)
+        case _:
+            second.step.merge_shared(shared)
+    second.step.process(iter([("a", 0.0, 2)]), 0)
+    world.wall_ns += 3_000_000_000
+    second.fire()
+    assert second.out("a") == []
+    world.wall_ns += 9_000_000_000
+    second.fire()
+    [result] = second.out("a")
+    assert (result.start, result.value) == (WHOLE_S + 10, [("a", 0.0, 2)])
+
+
+def test_state_of_before_processing_time_was_kept_is_gone_on_from() -> None:
+    logic, world, first = fired_window(session(10))
+    second = Place(logic, world, 9)
+    second.step.put_shared(first.step.shared()[:2])
+    second.step.merge_shared(first.step.shared()[:2])
+    assert second.step.shared() == (BEGINNING, False, BEGINNING)

@@ -117,6 +117,45 @@ def test_what_a_timer_hands_on_counts_its_latency_from_when_it_was_due() -> None
     core.close()
 
 
+@pytest.mark.parametrize("delay_s", [float("nan"), float("inf"), "1 s", None])
+def test_a_delay_that_is_no_time_is_refused_with_its_value(delay_s: Any) -> None:
+    class Sets(tr.Operator):
+        def process(self, record: Any) -> None:
+            self.set_timer(delay_s)
+
+    topology = tr.Topology()
+    collect(topology.source([1]).process(Sets(), name="op"))
+    message = f"'op' failed on 1: .*got a delay of {delay_s!r}; it must be a finite number"
+    with pytest.raises(tr.OperatorFailed, match=message):
+        run(topology)
+
+
+class FailsLater(tr.Operator):
+    def __init__(self, moment: str) -> None:
+        self.moment = moment
+
+    def process(self, record: Any) -> None:
+        self.state = record
+        self.set_timer(0.5)
+
+    def timer(self, tag: Any) -> None:
+        if self.moment == "timer":
+            raise ValueError("wrong")
+
+    def finish_key(self) -> None:
+        if self.moment == "finish":
+            raise ValueError("wrong")
+
+
+@pytest.mark.parametrize("moment", ["timer", "finish"])
+def test_what_timers_and_the_end_of_keys_raise_fails_the_job_by_any_policy(moment: str) -> None:
+    topology = tr.Topology()
+    numbers = topology.source(tr.sources.rate(1, count=3)).key_by()
+    collect(numbers.process(FailsLater(moment), name="op", on_error="skip"))
+    with pytest.raises(tr.OperatorFailed, match=f"'op' failed in {moment}: ValueError"):
+        run(topology)
+
+
 def test_timers_wait_while_their_receivers_are_full() -> None:
     class Flood(tr.Operator):
         def open(self) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import tailrace as tr
 from tailrace.plan.model.machine import cluster
 from tailrace.plan.model.profile import OperatorProfile, Profile, Work
+from tailrace.spark.classic import Classic
 from tailrace.spark.session import QUICK_JVM, from_archive
 
 
@@ -65,6 +67,20 @@ def frugal(spark: Any, out: Path) -> dict[str, Any]:
     }
 
 
+def given_up(spark: Any) -> list[str]:
+    """Executors whose host is taken for silent: which ones there are before, and then."""
+    classic = Classic(spark)
+    before = {one.id: one.host for one in classic._executors()}
+    classic.forget(sorted(set(before.values())))
+    deadline_s = time.monotonic() + 120
+    while before.keys() & {one.id for one in classic._executors()}:
+        if time.monotonic() > deadline_s:
+            break
+        time.sleep(0.05)
+    after = [one.id for one in classic._executors()]
+    return [f"{len(before)} before", f"{len(before.keys() & set(after))} of them left"]
+
+
 def main(out: Path) -> None:
     from pyspark.sql import SparkSession
 
@@ -90,6 +106,7 @@ def main(out: Path) -> None:
         "explained": job.explain().splitlines(),
         "transformed": sorted([row["key"], row["total"]] for row in rows),
     }
+    found["given up"] = given_up(spark)
     spark.stop()
     try:
         topology.start(spark)

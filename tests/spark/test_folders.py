@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,11 +14,14 @@ import pytest
 
 import tailrace as tr
 from tailrace.checkpoint.copying import NOTES, copy_notes
+from tailrace.checkpoint.epochs import Stage
 from tailrace.checkpoint.errors import CheckpointError, LeaseHeldError
 from tailrace.checkpoint.folder import folder_at
 from tailrace.checkpoint.manifest import Manifest
 from tailrace.checkpoint.store import Store
 from tailrace.connectors.journal_log import JournalLog
+from tailrace.control.coordinator import Coordinator
+from tailrace.control.protocol import Settled, Snapshotted
 from tailrace.graph.model import Graph
 from tailrace.runtime.guarantees import bound
 from tailrace.spark.checkpoints import Checkpoints, check_notes
@@ -131,3 +138,77 @@ def test_a_savepoint_at_the_end_needs_a_last_epoch(tmp_path: Path, over: bool) -
         ):
             checkpoints.copy_last(tmp_path / "saved")
         assert not (tmp_path / "saved").exists()
+
+
+def until(there: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60.0
+    while not there():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_a_savepoint_has_what_came_before_it_was_asked_for(tmp_path: Path) -> None:
+    """So it is none of an epoch that is under way."""
+    checkpoints = Checkpoints(counting().graph, tmp_path / "kept")
+    coordinator = Coordinator(1, "127.0.0.1", lambda: None, layout=None)
+    checkpoints.begin(coordinator, workers=1, every_s=1000.0)
+    roster, epochs = coordinator.roster, checkpoints._epochs
+    assert epochs is not None
+    try:
+        epochs.go(time.monotonic())
+        roster.ask_epoch()
+        assert (epochs.stage, epochs.begun) == (Stage.CUTTING, 1)
+        told = Snapshotted(0, 1, (), (), (), ended=False)
+        with ThreadPoolExecutor(1) as pool:
+            saved = pool.submit(checkpoints.savepoint, coordinator, tmp_path / "saved", 60.0)
+            until(lambda: epochs._asked == 1)
+            coordinator._decide(lambda: roster.hear(replace(told, epoch=1), speaker=7))
+            until(lambda: epochs.counted == 1)
+            assert not saved.done()
+            coordinator._decide(lambda: roster.hear(Settled(0, 1), speaker=7))
+            until(lambda: epochs.begun == 2)
+            assert not saved.done()
+            coordinator._decide(lambda: roster.hear(replace(told, epoch=2), speaker=7))
+            assert saved.result().epoch == 2
+        assert folder_at(tmp_path / "saved").names("epochs") == ["epochs/00000002-1.json"]
+    finally:
+        coordinator.stop(drain=False)
+        coordinator.join()
+        checkpoints.close()
+
+
+def test_a_savepoint_of_a_job_that_ends_meanwhile_is_refused(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(counting().graph, tmp_path / "kept")
+    coordinator: Any = SimpleNamespace(checkpoint=lambda *_: None, ask_epoch=lambda: lambda: True)
+    checkpoints.begin(coordinator, workers=1, every_s=1.0)
+    checkpoints.close()
+    with pytest.raises(CheckpointError, match="the job ended before its epoch was copied"):
+        checkpoints.savepoint(coordinator, tmp_path / "saved", 60.0)
+
+
+def test_the_folder_of_a_job_that_runs_is_not_restored_from(tmp_path: Path) -> None:
+    owner = Checkpoints(counting().graph, tmp_path / "kept")
+    Store(folder_at(tmp_path / "kept")).commit(replace(owner.committer.manifest, epoch=4))
+    for _ in range(2):
+        with pytest.raises(LeaseHeldError, match=r"is the folder of job 'counting' .*savepoint"):
+            Checkpoints(counting().graph, tmp_path / "new", restore=tmp_path / "kept")
+    owner.close()
+    following = Checkpoints(counting().graph, tmp_path / "new", restore=tmp_path / "kept")
+    assert following.going_on.epoch == 4
+    following.close()
+
+
+def test_a_last_epoch_that_another_has_gone_on_from_is_not_copied(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(counting().graph, tmp_path / "kept")
+    coordinator: Any = SimpleNamespace(checkpoint=lambda *_: None)
+    checkpoints.begin(coordinator, workers=1, every_s=1.0)
+    assert checkpoints._epochs is not None
+    checkpoints._epochs.over = True
+    checkpoints.close()
+    following = Checkpoints(counting().graph, tmp_path / "kept")
+    with pytest.raises(LeaseHeldError, match="is in use by job 'counting'"):
+        checkpoints.copy_last(tmp_path / "saved")
+    following.close()
+    with pytest.raises(CheckpointError, match="no longer the newest that counts"):
+        checkpoints.copy_last(tmp_path / "saved")
+    assert not (tmp_path / "saved").exists()

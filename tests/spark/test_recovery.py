@@ -266,6 +266,32 @@ def test_code_that_always_raises_on_a_record_fails_the_job_with_it(
     assert one.job.last_progress.restarts == 2
 
 
+def test_what_is_found_damaged_while_a_job_runs_fails_it_at_once(
+    watched: Callable[..., Watched], tmp_path: Path
+) -> None:
+    one = watched(endless(), checkpoint_s=1000.0)
+    victim = one.until_running()[1]["pid"]
+    one.job.savepoint(tmp_path / "saved")
+    for path in (tmp_path / "state" / "data").iterdir():
+        path.write_bytes(path.read_bytes()[:5])
+    kill(victim)
+    with pytest.raises(JobFailedError, match=r"data/\d+-1\.0-\d\.bin' in .* is damaged") as failed:
+        one.job.await_termination(PATIENCE_S)
+    assert "Start the job again" in str(failed.value)
+    assert one.job.last_progress.restarts == 1, "the one after the kill"
+
+
+def test_a_stop_that_cannot_make_its_savepoint_stops_nothing(
+    watched: Callable[..., Watched], tmp_path: Path
+) -> None:
+    one = watched(endless())
+    one.until_running()
+    with pytest.raises(ValueError, match="drain=False ends the job without a last epoch"):
+        one.job.stop(drain=False, savepoint=tmp_path / "saved")
+    assert one.job.status == "running"
+    assert one.job.savepoint(tmp_path / "saved")
+
+
 def test_without_a_restart_left_the_job_fails_and_says_so(watched: Callable[..., Watched]) -> None:
     one = watched(endless(), restarts=1, checkpoint_s=1000.0)
     kill(one.until_running()[0]["pid"])

@@ -83,6 +83,7 @@ def test_two_executors_use_rings_within_and_tcp_between(tmp_path: Path, spark_ho
     workers = [line for line in found["explained"] if line.startswith("worker")]
     assert len(workers) == 4
     assert all("ring to " in line and "tcp to " in line for line in workers)
+    assert found["given up"] == ["2 before", "0 of them left"]
     assert found["after its end"].startswith("the Spark session has been stopped; make a new one")
 
 

@@ -9,6 +9,7 @@ import pytest
 
 import tailrace as tr
 from tailrace.graph.wiring import Wiring, wire
+from tailrace.spark.classic import Classic
 from tailrace.spark.cluster import check_barrier
 from tailrace.spark.executors import Executor, answering, at, silent
 from tailrace.spark.launch import why_missing
@@ -117,6 +118,48 @@ def test_executors_are_found_by_the_name_or_the_address_of_their_host() -> None:
     one, other = Executor("0", "localhost", 1), Executor("1", "10.9.8.7", 2)
     assert at([one, other], ["127.0.0.1"]) == [one]
     assert at([one, other], ["10.9.8.7"]) == [other]
+
+
+class Java:
+    """A JVM that counts executors by an interface of its own, which may change."""
+
+    def __init__(self, kills: bool = True) -> None:
+        self.killed: list[str] = []
+        self._kills = kills
+
+    def sc(self) -> Java:
+        return self
+
+    def statusStore(self) -> Any:  # noqa: N802
+        rows = [("driver", "here:1"), ("0", "127.0.0.1:7"), ("1", "10.9.8.7:7"), ("2", "odd")]
+        listed = [SimpleNamespace(id=lambda n=n: n, hostPort=lambda at=at: at) for n, at in rows]
+        found = SimpleNamespace(size=lambda: len(listed), apply=listed.__getitem__)
+        return SimpleNamespace(executorList=lambda active: found)
+
+    def killAndReplaceExecutor(self, executor: str) -> bool:  # noqa: N802
+        if not self._kills:
+            raise AttributeError("killAndReplaceExecutor")
+        self.killed.append(executor)
+        return True
+
+
+def standalone(java: Java) -> Classic:
+    context = SimpleNamespace(master="spark://h:7077", _jsc=java)
+    return Classic(SimpleNamespace(sparkContext=context))
+
+
+def test_executors_on_silent_hosts_are_given_up_and_the_user_hears_of_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    java = Java()
+    standalone(java).forget(["10.9.8.7"])
+    assert java.killed == ["1"]
+    assert "no answer from 10.9.8.7: the executors there are given up" in caplog.text
+
+
+def test_a_spark_that_gives_nothing_up_is_said_to_do_so(caplog: pytest.LogCaptureFixture) -> None:
+    standalone(Java(kills=False)).forget(["10.9.8.7"])
+    assert "no answer from 10.9.8.7, and Spark does not give it up" in caplog.text
 
 
 def test_workers_that_do_not_start_are_told_what_for_and_what_to_do() -> None:

@@ -7,11 +7,11 @@ learn how long they take, is as in the engine.
 
 from __future__ import annotations
 
-import heapq
 import random
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from itertools import count
 from statistics import fmean
 from typing import Any
@@ -43,10 +43,16 @@ class Known:
     measured_ns: int = 0
     probe_ns: int | None = None
     probes: int = 0
+    given: list[list[int]] | None = None
+    """The work that each sender has given to each server, if all senders see that."""
+
+    @property
+    def work_ns(self) -> int:
+        return -1 if self.given is None else sum(row[self.peer] for row in self.given)
 
     @property
     def fill(self) -> float:
-        return min(self.waiting / 64, 1.0)
+        return self.waiting / 64 if self.waiting < 64 else 1.0
 
     def measure(self, now_ns: int) -> None:
         self.under_way_ns += self.waiting * (now_ns - self.measured_ns)
@@ -117,22 +123,28 @@ def simulate(
     seed: int = 0,
     slower: Callable[[int, int], float] = lambda server, now_ns: 1.0,
     warm_s: float = 1.0,
+    live: bool = False,
 ) -> Found:
-    """Without a policy the queues are shared: each sender has one."""
+    """Without a policy the queues are shared: each sender has one.
+
+    `live`: senders are of one node, and see what all of them have given to each server.
+    """
     chance = random.Random(seed)
     servers = [Server(mean * MS) for mean in means_ms]
     rate = utilisation * sum(1 / server.mean_ns for server in servers)
     way_ns = int(way_ms * MS)
-    known = [[Known(place) for place in range(len(servers))] for _ in range(senders)]
+    given = [[0] * len(servers) for _ in range(senders)] if live else None
+    known = [[Known(place, given=given) for place in range(len(servers))] for _ in range(senders)]
     policies = [policy(sender) for sender in range(senders)] if policy else []
     lates = [Late() for _ in range(senders)]
     queues: list[deque[int]] = [deque() for _ in range(senders)]
     found = Found([], [], [])
     numbers = count()
     events: list[tuple[int, int, str, int, int, int]] = []
+    warm_ns = warm_s * 1e9
 
     def at(when_ns: int, kind: str, first: int = 0, second: int = 0, third: int = 0) -> None:
-        heapq.heappush(events, (when_ns, next(numbers), kind, first, second, third))
+        heappush(events, (when_ns, next(numbers), kind, first, second, third))
 
     def send(sender: int, place: int, emitted_ns: int, now_ns: int) -> None:
         one = known[sender][place]
@@ -140,7 +152,13 @@ def simulate(
         if not one.waiting:
             one.probe_ns = now_ns
         one.waiting += 1
+        publish(sender, place)
         at(now_ns + way_ns, "came", sender, place, emitted_ns)
+
+    def publish(sender: int, place: int) -> None:
+        if given is not None:
+            one = known[sender][place]
+            given[sender][place] = one.waiting * (one.service_ns or MS // 10)
 
     def deal(sender: int, now_ns: int) -> None:
         queue = queues[sender]
@@ -156,7 +174,7 @@ def simulate(
         sender, emitted_ns, _ = server.queue[0]
         server.busy = True
         took_ns = int(chance.expovariate(1 / server.mean_ns) * slower(place, now_ns))
-        if emitted_ns > warm_s * 1e9:
+        if emitted_ns > warm_ns:
             found.waits_ms.append((now_ns - emitted_ns) / MS)
             found.latencies_ms.append((now_ns + took_ns - emitted_ns) / MS)
         if now_ns - server.ended_ns > FORGET_NS:
@@ -167,7 +185,7 @@ def simulate(
     at(int(chance.expovariate(rate)), "arrives")
     arrived = 0
     while events:
-        now_ns, _, kind, sender, place, extra = heapq.heappop(events)
+        now_ns, _, kind, sender, place, extra = heappop(events)
         if kind == "arrives":
             arrived += 1
             sender = chance.randrange(senders)
@@ -205,6 +223,7 @@ def simulate(
             one.taken += 1
             one.heard_ns, one.service_ns, one.way_ns = now_ns, extra, way_ns
             one.spread_ns = servers[place].spread_ns
+            publish(sender, place)
             one.others = len(servers[place].queue) - servers[place].of_sender[sender]
             if one.probe_ns is not None:
                 one.probes = min(one.probes + 1, SAMPLES)

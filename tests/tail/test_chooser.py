@@ -36,6 +36,8 @@ class Life:
     noise: float = 0.05
     p50_ms: float = 1.0
     replayable: bool = True
+    accidents: float = 0.0
+    """How many of the periods have other programs in them, and a p99 that says nothing."""
     chooser: Chooser = field(default_factory=Chooser)
     now_s: float = 0.0
     on_s: dict[str, float] = field(default_factory=dict)
@@ -55,6 +57,8 @@ class Life:
         self.now_s += took_s
         self.on_s[self.on] = self.on_s.get(self.on, 0.0) + took_s
         p99_ms = self.p99s_ms[self.on] * self.chance.lognormvariate(0.0, self.noise)
+        if self.chance.random() < self.accidents:
+            p99_ms *= self.chance.uniform(2.0, 6.0)
         seen = {STREAM: self.receiving}
         period = Period(self.p50_ms, p99_ms, self.receiving.busy, seen, replayable=self.replayable)
         decision = chooser.decide(self.now_s, period)
@@ -83,6 +87,42 @@ def test_what_helps_is_on_soon_and_stays(
     life.on_s.clear()
     life.run(3600)
     assert life.on_s[best] > 0.9 * 3600
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("noise", [0.08, 0.2])
+def test_what_helps_is_found_by_noisy_periods_with_accidents_in_between(
+    noise: float, seed: int
+) -> None:
+    p99s = {"off": 12.0, "balance": 8.0, "shared": 11.0, "replay": 13.0}
+    life = Life(p99s, UNEVEN, seed, noise, accidents=0.1).run(300)
+    life.on_s.clear()
+    life.run(3600)
+    assert life.on_s["balance"] > 0.6 * 3600
+
+
+def test_one_accident_does_not_turn_off_what_helps() -> None:
+    life = Life({"off": 12.0, "balance": 7.0, "shared": 12.0, "replay": 12.0}, UNEVEN, noise=0.0)
+    life.run(60)
+    usual, life.p99s_ms = life.p99s_ms, {**life.p99s_ms, "balance": 50.0}
+    assert "above the 12 ms without" in life.period().reason
+    life.p99s_ms = usual
+    on = []
+    for _ in range(3):
+        life.period()
+        on.append(life.on)
+    assert on == ["balance"] * 3, "off was no better than what it is like otherwise"
+
+
+def test_a_first_look_in_which_an_accident_happens_is_not_the_last() -> None:
+    life = Life({"off": 12.0, "balance": 50.0, "shared": 12.0, "replay": 12.0}, UNEVEN, noise=0.0)
+    while life.on == "off":
+        life.period()
+    assert "to compare" in life.period().reason
+    assert life.on == "off", "what was worse is on for one period only"
+    life.p99s_ms = {**life.p99s_ms, "balance": 6.0}
+    life.run(20)
+    assert life.on == "balance"
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -126,8 +166,9 @@ def test_streams_around_a_limit_do_not_swing_it(seed: int) -> None:
         }
         period = Period(4.0, 10.0 * chance.lognormvariate(0.0, 0.1), 0.3, streams)
         changes += chooser.decide(now_s, period).setting is not None
-    # Five kinds (each way to deal, both, fewer, off), 60, 120, ... s apart: on, and off again.
-    assert changes <= 2 * 5 * 6
+    # Five kinds (each way to deal, both, fewer, off), 60, 120, ... s apart: on, and off again; and
+    # once more at first.
+    assert changes <= 2 * 5 * (6 + 1)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -188,11 +229,18 @@ def test_by_how_much_it_must_be_better_follows_from_how_many_latencies_there_are
 
 
 def test_where_one_stream_gives_reason_all_that_have_queues_are_tried() -> None:
-    streams = {"a": UNEVEN, "b": EVEN, "c": BUSY, "d": replace(EVEN, busy=0.05)}
+    streams = {"a": UNEVEN, "b": EVEN, "c": BUSY, "d": replace(EVEN, busy=0.01)}
     chooser = Chooser()
     for now_s in (2.0, 4.0):
         decision = chooser.decide(now_s, Period(5.0, 10.0, 0.5, streams))
     assert decision.setting == Setting.of({"a": "balance", "b": "balance", "c": "shared"})
+
+
+def test_replay_is_tried_beside_what_is_on_and_not_in_its_place() -> None:
+    life = Life({"off": 12.0, "balance": 7.0, "shared": 12.0, "replay": 4.0}, UNEVEN, noise=0.0)
+    life.receiving = replace(UNEVEN, busy=0.3)
+    life.run(60)
+    assert life.chooser.present == Setting.of({STREAM: "balance"}, replay=True)
 
 
 def test_while_the_p99_drifts_nothing_is_tried_for_some_periods() -> None:
@@ -258,7 +306,9 @@ def test_reasons_have_the_figures_that_speak_for_them() -> None:
         (replace(BUSY, shareable=False), "balance"),
         (replace(BUSY, workers=1), None),
         (EVEN, None),
-        (replace(UNEVEN, busy=0.05), None),
+        (replace(EVEN, busy=0.4), "balance"),
+        (replace(UNEVEN, busy=0.05), "balance"),
+        (replace(UNEVEN, busy=0.01), None),
     ],
 )
 def test_the_table_of_conditions(receiving: Receiving, mode: str | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import tailrace as tr
 from tailrace import testing
 from tailrace.runtime.core import Core, Limits
+from tailrace.runtime.loads import LOADS_BYTES, Loads
 from tailrace.tail.modes import MODES, SHUFFLED, Tail
 from tailrace.testing import collect
 from tests.runtime.test_flow_control import LIMITS, random_dag
@@ -22,8 +23,14 @@ from tests.runtime.watched import WatchedCore, watched_run
 class Fickle(WatchedCore):
     """Deals in another way now and then; each worker when it likes, as if told at other times."""
 
+    rows: ClassVar[dict[int, bytearray]] = {}
+
     def __init__(self, rank: int, *arguments: Any, **options: Any) -> None:
-        super().__init__(rank, *arguments, **options)
+        self.rows[rank] = bytearray(LOADS_BYTES)
+        loads = Loads(rank, self.rows.get)
+        for other in range(4):
+            loads.find(other)
+        super().__init__(rank, *arguments, **options, loads=loads)
         self._whim = random.Random(rank + 100)
 
     def round(self, poll: bool = True) -> bool:

@@ -117,6 +117,28 @@ def test_several_senders_do_not_herd(shared: bool) -> None:
     assert found.mean_wait_ms < mm1_wait_ms(0.7)
 
 
+@pytest.mark.parametrize("senders", [3, 8])
+@pytest.mark.parametrize("shared", [False, True])
+def test_senders_of_one_node_are_as_good_as_one(shared: bool, senders: int) -> None:
+    """They see at once what each of them has given to whom."""
+    policy = None if shared else lambda sender: Soonest(Random(sender))
+
+    def wait_ms(senders: int, live: bool) -> float:
+        return simulate(
+            policy,
+            means_ms=[MEAN_MS] * 4,
+            utilisation=0.78,
+            senders=senders,
+            way_ms=0.1,
+            records=60_000,
+            seed=2,
+            live=live,
+        ).mean_wait_ms
+
+    assert wait_ms(senders, live=True) < 1.15 * wait_ms(1, live=False)
+    assert wait_ms(senders, live=True) < 0.75 * wait_ms(senders, live=False)
+
+
 @pytest.mark.parametrize("shared", [False, True])
 def test_who_is_slow_for_a_while_is_left_within_a_second_and_comes_back(shared: bool) -> None:
     """Server 0 takes twenty times as long from second 2 to second 4."""

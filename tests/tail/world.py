@@ -81,6 +81,7 @@ class Replayed(World):
             going_on=restoring.going_on,
             before=before,
             boards=self.boards[rank],
+            loads=self.loads(rank),
         )
         core.set_replay(AnyTime(self.own, self.share, self.own.random() < 0.3))
         return core

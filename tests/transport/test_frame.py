@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import tracemalloc
 from collections.abc import Callable
 from itertools import pairwise
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.transport.decoder import FrameDecoder, gather
+from tailrace.transport.decoder import FrameDecoder, Gathered
 from tailrace.transport.frame import (
     HEADER,
     HEADER_BYTES,
@@ -148,25 +149,54 @@ def test_a_header_that_does_not_fit_is_refused_with_its_values(target: int, kind
 def test_gathered_frames_are_those_of_header_and_payload(
     frames: list[list[bytes]], target: int, kind: int, wrap: Callable[[bytes], Buffer]
 ) -> None:
-    gathered, expected = bytearray(b"before"), b"before"
+    gathered, expected, views = Gathered(10_000, 200), b"", []
     for parts in frames:
+        views.append((memoryview(gathered), expected))
         size = sum(map(len, parts))
-        gather(gathered, size, target, kind, [wrap(part) for part in parts])
+        assert gathered.add(target, kind, [wrap(part) for part in parts]) == 12 + size
         expected += frame_header(size, target, kind) + b"".join(parts)
-    assert gathered == expected
+        assert len(gathered) == len(expected)
+    assert bytes(gathered) == expected
+    assert all(view == shown for view, shown in views)
 
 
-@pytest.mark.parametrize("said", [0, 1, 3, 100])
-def test_nothing_is_gathered_when_its_size_is_not_as_said(said: int) -> None:
-    gathered = bytearray(b"before")
-    with pytest.raises(ValueError, match=f"do not have {said} bytes"):
-        gather(gathered, said, 7, 2, [b"h", memoryview(b"i")])
-    assert gathered == b"before"
+@pytest.mark.parametrize(("room", "most"), [(36, 100), (1000, 8)])
+def test_what_does_not_fit_is_not_gathered_not_even_in_part(room: int, most: int) -> None:
+    gathered = Gathered(room, most)
+    assert gathered.add(7, 2, [b"12345678"]) == 20
+    before = bytes(gathered)
+    assert gathered.add(7, 2, [b"1234", memoryview(b"56789")]) == 0
+    assert bytes(gathered) == before
+    assert gathered.add(7, 2, [b"1234"]) == 16
+    assert bytes(gathered) == before + frame_header(4, 7, 2) + b"1234"
+
+
+def test_without_room_for_a_header_not_even_an_empty_frame_is_gathered() -> None:
+    gathered = Gathered(23, 100)
+    assert gathered.add(7, 2, []) == 12
+    assert gathered.add(7, 2, []) == gathered.add(7, 2, [b""]) == 0
+
+
+def test_what_is_gathered_has_memory_of_its_own_though_blocks_are_used_again() -> None:
+    for number in range(3):
+        several = [Gathered(10_000, 100) for _ in range(40)]
+        for place, one in enumerate(several):
+            one.add(place, number, [bytes([place])])
+        for place, one in enumerate(several):
+            assert bytes(one) == frame_header(1, place, number) + bytes([place])
+
+
+def test_the_collector_knows_nothing_of_frames() -> None:
+    frames: list[Frame] = []
+    FrameDecoder(100).feed(frame_header(2, 7, 2) + b"hi", frames)
+    assert frames == [Frame(7, 2, b"hi")]
+    assert type(frames[0]) is Frame
+    assert not gc.is_tracked(frames[0])
 
 
 @pytest.mark.parametrize(("target", "kind"), [(-1, 2), (2**32, 2), (7, -1), (7, 16)])
 def test_gathering_refuses_what_no_header_can_say(target: int, kind: int) -> None:
-    gathered = bytearray()
+    gathered = Gathered(1000, 100)
     with pytest.raises(ValueError, match="it must be 0 to"):
-        gather(gathered, 1, target, kind, [b"h"])
+        gathered.add(target, kind, [b"h"])
     assert not gathered

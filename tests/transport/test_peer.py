@@ -7,6 +7,7 @@ import pytest
 from tailrace.transport.codec import CodecError
 from tailrace.transport.peer import (
     KIND_CREDIT,
+    KIND_JUMBO,
     MOST_WORKERS,
     Arrivals,
     JumboCodec,
@@ -99,14 +100,14 @@ def test_credits_go_before_a_jumbo_that_waits_and_the_newest_counts() -> None:
     assert peer.send([(1, [(3, 0, ["a"])])])
     for taken in (10, 20):
         peer.credit(7, taken, 100)
-    peer.credit(8, 1, 50, (1 << 40, 3, 2, 6))
+    peer.credit(8, 1, 50, (1 << 40, 3, 2, 6, 4))
     peer.room = 1
     peer.flush()
     assert [kind for kind, _ in peer.messages] == [KIND_CREDIT]
     seen.take(peer)
     assert seen.credits == [
-        (3, 7, 20, 100, (0, 0, 0, 0)),
-        (3, 8, 1, 50, ((1 << 32) - 1, 3, 2, 6)),
+        (3, 7, 20, 100, (0, 0, 0, 0, 0)),
+        (3, 8, 1, 50, ((1 << 32) - 1, 3, 2, 6, 4)),
     ]
     assert peer.pending
 
@@ -134,7 +135,7 @@ def test_what_is_of_another_attempt_is_dropped_pieces_and_credits_included() -> 
     assert seen.arrivals.dropped == len(peer.messages)
     for kind, payload in peer.messages:
         seen.arrivals.accept(new, kind, payload)
-    assert (len(seen.parcels), seen.credits) == (1, [(3, 7, 5, 9, (0, 0, 0, 0))])
+    assert (len(seen.parcels), seen.credits) == (1, [(3, 7, 5, 9, (0, 0, 0, 0, 0))])
 
 
 def test_what_waits_to_be_sent_is_dropped_when_an_attempt_begins() -> None:
@@ -155,3 +156,9 @@ def test_what_waits_to_be_sent_is_dropped_when_an_attempt_begins() -> None:
 def test_a_mark_has_room_for_all_workers_and_keeps_the_attempt_of_another() -> None:
     assert mark(MOST_WORKERS - 1, 65_535) == 2**32 - 1
     assert mark_of(5, mark(3, 9)) == mark(5, 9)
+
+
+def test_what_cannot_be_decoded_names_its_sender() -> None:
+    seen = Seen()
+    with pytest.raises(CodecError, match="worker 3 has sent cannot be decoded: no jumbo"):
+        seen.arrivals.accept(mark(3, 0), KIND_JUMBO, b"x" * 40)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.transport.codec import CodecError
+from tailrace.transport.codec import CodecError, UnreadableError
 from tailrace.transport.peer import KIND_JUMBO, Arrivals, JumboCodec, Parcel, RingPeer
 from tailrace.transport.ring import Reader, Ring, Writer
 
@@ -94,10 +94,9 @@ def test_arrays_are_copied_out_of_the_ring_before_they_are_views(ends: Ends, siz
 def test_what_cannot_be_decoded_is_given_back_all_the_same(ends: Ends) -> None:
     codec = JumboCodec(lambda: 5)
     good = b"".join(codec.encode([(1, [(0, 0, ["x" * 50_000])])]))
-    broken = b"".join(codec.encode([(1, [(0, 0, [Broken(50_000)])])]))
     arrays = b"".join(codec.encode([(1, [(0, 0, [Blob(b"x" * 50_000)])])]))
     errors = []
-    for payload in (bytes(50_000), good[:-1], good + bytes(9), broken, arrays[:-1]):
+    for payload in (bytes(50_000), good[:-1], good + bytes(9), arrays[:-1]):
         ends.writer.send(payload, 3, KIND_JUMBO)
         with pytest.raises(CodecError) as error:
             ends.take()
@@ -106,3 +105,15 @@ def test_what_cannot_be_decoded_is_given_back_all_the_same(ends: Ends) -> None:
         assert ends.ring.counters()["fill"] == 0.0
     assert ends.peer.send([(1, [(0, 0, ["goes on"])])])
     assert ends.take() == [(1, [(0, 0, ["goes on"])])]
+
+
+def test_what_is_left_of_records_that_cannot_be_made_is_no_view_on_the_ring(ends: Ends) -> None:
+    blob = Blob(b"a" * 50_000)
+    assert ends.peer.send([(1, [(0, 0, [Broken(50_000), blob])])])
+    ((_, ((_, _, ((_, error), (kept, nothing)), _),)),) = ends.take()
+    assert type(error) is UnreadableError
+    assert nothing is None
+    assert ends.reader.read() is None
+    assert ends.ring.counters()["fill"] == 0.0
+    ends.overwrite()
+    assert bytes(kept.memory) == b"a" * 50_000

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from tailrace.checkpoint.copying import copy_epoch
 from tailrace.checkpoint.epochs import Write
-from tailrace.checkpoint.errors import CheckpointError, LeaseLostError
+from tailrace.checkpoint.errors import CheckpointError, LeaseLostError, UncertainError
 from tailrace.checkpoint.folder import Folder
 from tailrace.checkpoint.lease import Lease
 from tailrace.checkpoint.manifest import Manifest, OperatorNote, chained
@@ -140,6 +140,11 @@ class Committer:
         """Where the manifests are."""
         return self._store.folder.url
 
+    @property
+    def closed(self) -> bool:
+        """Whether it has ended: what is asked of it now is not done."""
+        return self._closed.is_set()
+
     def write(
         self,
         write: Write,
@@ -152,7 +157,18 @@ class Committer:
 
         With the `layout` that it was cut under, if that may not be the graph's any more.
         """
-        self._asked.put(lambda: self._write(write, attempt, done, failed, layout))
+
+        def ask() -> None:
+            try:
+                self._write(write, attempt, done, failed, layout)
+            except Exception as error:  # or the thread ends, and no epoch would ever again
+                _LOG.exception("epoch %d is not committed, or nobody was told", write.epoch)
+                failed(
+                    f"what commits epochs has failed with epoch {write.epoch}: {error!r}. Whether"
+                    " that one counts is found when the job is started again"
+                )
+
+        self._asked.put(ask)
 
     def savepoint(self, folder: Folder, done: Callable[[Manifest | CheckpointError], None]) -> None:
         """Copy the newest epoch that counts to another folder."""
@@ -202,7 +218,9 @@ class Committer:
                 return
             except CheckpointError as error:
                 if tried == _TRIES or self._closed.is_set():
-                    failed(f"epoch {write.epoch} cannot be committed, tried {tried} times: {error}")
+                    cannot = f"epoch {write.epoch} cannot be committed: "
+                    what = "" if isinstance(error, UncertainError) else cannot
+                    failed(f"{what}{error}; tried {tried} times")
                     return
                 _LOG.warning("epoch %d is not committed yet: %s", write.epoch, error)
                 self._closed.wait(pause_s)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from tailrace.checkpoint.errors import CheckpointError, MissingError
 from tailrace.checkpoint.folder import Folder
 from tailrace.checkpoint.manifest import Manifest
+from tailrace.checkpoint.reading import check_crc
 from tailrace.checkpoint.store import Store
 
 NOTES = "sources"
@@ -21,10 +22,15 @@ def copy_epoch(folder: Folder, manifest: Manifest, target: Folder) -> Manifest:
     """Have an epoch, with all that it needs, in another folder, too.
 
     It must be the newest one, and none may be committed meanwhile: sources would be told, and
-    clear away what they need for this one.
+    clear away what they need for this one. Raises a DamagedError, and makes no epoch there, if
+    what it needs is not as it was written.
     """
     for name in sorted(manifest.files):
-        target.write(name, folder.read(name))
+        data = folder.read(name)
+        for section in manifest.sections:
+            if section.file == name:
+                check_crc(folder, section, data)
+        target.write(name, data)
     copy_notes(folder, target)
     Store(target).commit(manifest)
     return manifest

@@ -70,13 +70,17 @@ class Epochs:
     """Whether the last epoch counts."""
     taking_part: int = 0
     """How many workers the newest epoch has: those that there were when it began."""
+    begun: int = 0
+    """How many epochs have begun, those that never counted, too,"""
+    counted: int = 0
+    """and how many had when the newest began that counts."""
     begun_s: float = 0.0
     paused: bool = False
     """Whether none begins, because the deployment changes; but for the one that comes with it."""
     _change: int = 0
     _due_s: float = 0.0
-    _asked: bool = False
-    """Whether somebody wants an epoch now."""
+    _asked: int | None = None
+    """Somebody wants an epoch now, after so many had begun: also if one that begins is lost."""
     _stopping: bool = False
     _last: bool = False
     _parts: dict[int, tuple[Any, bool]] = field(default_factory=dict)
@@ -112,8 +116,8 @@ class Epochs:
         return self.stage is not Stage.WRITING
 
     def ask(self) -> None:
-        """Somebody wants an epoch as soon as possible."""
-        self._asked = True
+        """Somebody wants an epoch that begins from now on to count, as soon as possible."""
+        self._asked = self.begun
 
     def change(self, number: int) -> None:
         """Begin an epoch as soon as possible, behind which the deployment is another one."""
@@ -162,10 +166,12 @@ class Epochs:
             return []
         change, self._change = self._change, 0
         if not change:
-            wanted = self._asked or self._stopping or all_ended or now_s >= self._due_s
+            asked = self._asked is not None
+            wanted = asked or self._stopping or all_ended or now_s >= self._due_s
             if self.paused or not wanted:
                 return []
-        self.stage, self._asked, self.begun_s = Stage.CUTTING, False, now_s
+        self.stage, self.begun_s = Stage.CUTTING, now_s
+        self.begun += 1
         self._last = not change and (self._stopping or all_ended)
         self.taking_part = self.workers
         self._due_s = now_s + self.every_s
@@ -195,7 +201,9 @@ class Epochs:
         """The manifest is there: the epoch counts, whatever becomes of the workers."""
         if self.stage is not Stage.WRITING or epoch != self.committed + 1:
             raise RuntimeError(f"epoch {epoch} is written; {self.committed + 1} is {self.stage}")
-        self.stage, self.committed = Stage.COMMITTED, epoch
+        self.stage, self.committed, self.counted = Stage.COMMITTED, epoch, self.begun
+        if self._asked is not None and self._asked < self.begun:
+            self._asked = None
         if not self.running:
             return []  # those that go on from it know it
         self.over = self._last

@@ -26,7 +26,7 @@ class VersionError(CheckpointError):
 
 
 class UncertainError(CheckpointError):
-    """An epoch may be committed or not: the storage failed, and failed again when it was asked.
+    """An epoch may be committed or not: the storage failed, and left nobody knowing how far it was.
 
     Whoever goes on does so from the newest epoch that there is by then, and aborts nothing before.
     """

@@ -28,7 +28,14 @@ from typing import Self
 
 from tailrace.checkpoint.errors import CheckpointError, LeaseLostError, MissingError
 from tailrace.checkpoint.folder import Folder, shown_name
-from tailrace.checkpoint.lease import Holder, died_here, held, last_generation, lost
+from tailrace.checkpoint.lease import (
+    ANOTHER,
+    Holder,
+    died_here,
+    held,
+    last_generation,
+    lost,
+)
 
 EXPIRES_S = 15.0
 """A holder that has not renewed its lease for so long is taken for dead."""
@@ -63,17 +70,20 @@ class FileLease:
     ) -> FileLease:
         """See `take_lease`. With `keep` a thread renews it until it is released."""
         token = secrets.token_hex(8)
+        rival: Holder | None = None
         for _ in range(_MOST_TRIES):
+            # One look: who comes behind it shall be a rival, and not be taken over from.
             found = _look(folder)
+            if who := _survivor(folder, found, expires_s, sleep, clock_s):
+                raise held(folder, who)
             highest = max((generation for generation, _ in found), default=0)
-            for who in found:
-                if who[0] == highest:
-                    _await_death(folder, who, expires_s, sleep, clock_s)
             generation = max(highest, last_generation(folder)) + 1
             holder = Holder.here(job, generation, token)
             folder.write(_name(holder), holder.to_json())
             after = _look(folder)
-            if any(who[0] >= generation and who[1] != token for who in after):
+            rivals = [who for who in after if who[0] >= generation and who[1] != token]
+            if rivals:
+                rival = _read(folder, after[max(rivals)]) or rival
                 folder.delete(_name(holder))
                 sleep(random.uniform(0.0, 2 * LOOK_S))
                 continue
@@ -82,7 +92,7 @@ class FileLease:
             if keep:
                 threading.Thread(target=lease._keep, name="tailrace lease", daemon=True).start()
             return lease
-        raise held(folder, None)
+        raise held(folder, rival)
 
     def check(self) -> None:
         """See Lease."""
@@ -92,7 +102,7 @@ class FileLease:
         highest = max(found, default=(0, ""))
         if highest[0] > self.generation:
             who = _read(self._folder, found[highest])
-            raise lost(self._folder, f"{who or 'another driver'} has taken it over")
+            raise lost(self._folder, f"{who or ANOTHER} has taken it over")
         if (self.generation, self._holder.token) not in found:
             raise lost(self._folder, f"{_name(self._holder)!r} has been deleted")
 
@@ -164,23 +174,44 @@ def _read(folder: Folder, name: str) -> Holder | None:
         return None
 
 
+def living(folder: Folder) -> str:
+    """See `held_by`."""
+    return _survivor(folder, _look(folder), EXPIRES_S, time.sleep, time.monotonic)
+
+
+def _survivor(
+    folder: Folder,
+    found: _Seen,
+    expires_s: float,
+    sleep: Callable[[float], object],
+    clock_s: Callable[[], float],
+) -> str:
+    """Who of them holds the lease and shows that it lives, in words; empty: nobody does."""
+    highest = max((generation for generation, _ in found), default=0)
+    for who in found:
+        if who[0] == highest and (said := _await_death(folder, who, expires_s, sleep, clock_s)):
+            return said
+    return ""
+
+
 def _await_death(
     folder: Folder,
     who: tuple[int, str],
     expires_s: float,
     sleep: Callable[[float], object],
     clock_s: Callable[[], float],
-) -> None:
-    """Return when the holder has gone; raise a LeaseHeldError when it shows that it lives."""
+) -> str:
+    """Empty, when the holder has gone; who it is, when it shows that it lives."""
     first: str | None = None
     until_s = clock_s() + expires_s
     while (name := _look(folder).get(who)) is not None:
         holder = _read(folder, name)
         if holder is not None and (holder.released or died_here(holder)):
-            return
+            return ""
         if first is not None and name != first:
-            raise held(folder, holder)
+            return str(holder or ANOTHER)
         if clock_s() >= until_s:
-            return
+            return ""
         first = name
         sleep(LOOK_S)
+    return ""

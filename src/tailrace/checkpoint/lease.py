@@ -25,8 +25,11 @@ from tailrace.checkpoint.errors import CheckpointError, LeaseHeldError, LeaseLos
 from tailrace.checkpoint.folder import Folder, LocalFolder, told
 from tailrace.checkpoint.manifest import parse_epoch_name
 
+ANOTHER = "another driver"
 _NAME = "lease"
 _MOST_BYTES = 1 << 16
+_ASKED_S = (0.01, 0.05)
+"""Who only asks whether a lease is held has it for a moment: see `held_by`."""
 
 
 @dataclass(frozen=True)
@@ -109,18 +112,29 @@ def take_lease(folder: Folder, job: str) -> Lease:
     return FileLease.take(folder, job)
 
 
+def held_by(folder: Folder) -> str:
+    """Who writes to a folder now, in words; empty: nobody. Takes nothing.
+
+    Behind a URL, where a holder may have died, this takes up to 15 seconds, as `take_lease` does.
+    """
+    if isinstance(folder, LocalFolder):
+        return _locked_by(folder)
+    from tailrace.checkpoint.file_lease import living
+
+    return living(folder)
+
+
 def last_generation(folder: Folder) -> int:
     """The highest generation that any manifest is of."""
     places = (parse_epoch_name(name) for name in folder.names("epochs"))
     return max((place[0] for place in places if place is not None), default=0)
 
 
-def held(folder: Folder, holder: Holder | None) -> LeaseHeldError:
+def held(folder: Folder, by: Holder | str | None) -> LeaseHeldError:
     """The error for a folder that somebody else writes to."""
-    who = "another driver" if holder is None else str(holder)
     return LeaseHeldError(
-        f"the checkpoint folder {folder.url!r} is in use by {who}; stop that job first, or give"
-        " this one a folder of its own"
+        f"the checkpoint folder {folder.url!r} is in use by {by or ANOTHER}; stop that job first,"
+        " or give this one a folder of its own"
     )
 
 
@@ -166,6 +180,23 @@ def died_here(holder: Holder) -> bool:
     return False
 
 
+def _locked_by(folder: LocalFolder) -> str:
+    path = folder.path / _NAME
+    with told("look at", str(path)):
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return ""
+        try:
+            # Shared, and for a moment: who takes the lease just then tries again.
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return str(Holder.from_json(os.pread(descriptor, _MOST_BYTES, 0)) or ANOTHER)
+        finally:
+            os.close(descriptor)
+    return ""
+
+
 class LocalLease:
     """A lock on the file `lease` of a local folder. The file stays, for it has the generation."""
 
@@ -192,10 +223,14 @@ class LocalLease:
 
     def _lock(self, descriptor: int, job: str) -> Holder:
         """Lock it, and leave word of who we are."""
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise held(self._folder, self._word(descriptor)) from None
+        for pause_s in (*_ASKED_S, None):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if pause_s is None:
+                    raise held(self._folder, self._word(descriptor)) from None
+                time.sleep(pause_s)
         before = self._word(descriptor)
         last = max(before.generation if before else 0, last_generation(self._folder))
         holder = Holder.here(job, last + 1)
@@ -210,21 +245,28 @@ class LocalLease:
 
     def check(self) -> None:
         """See Lease. A lock is lost with its file: if somebody deletes or replaces the folder."""
-        if self._file < 0:
-            raise lost(self._folder, "it was given back")
+        descriptor = self._file
         try:
-            there = self._path.stat()
+            there, mine = self._path.stat(), os.fstat(descriptor)
+            word = self._word(descriptor)
         except FileNotFoundError:
+            self._check_kept()
             raise lost(self._folder, f"{str(self._path)!r} has been deleted") from None
         except OSError as error:
+            self._check_kept()
             raise CheckpointError(
                 f"cannot look at {str(self._path)!r}: {error.strerror}"
             ) from error
-        if not os.path.samestat(there, os.fstat(self._file)):
+        self._check_kept()
+        if not os.path.samestat(there, mine):
             raise lost(self._folder, f"{str(self._path)!r} has been replaced")
-        word = self._word(self._file)
         if word is not None and word.generation > self.generation:
             raise lost(self._folder, f"{word} has it")  # a network file system gave up our lock
+
+    def _check_kept(self) -> None:
+        """To be called behind each use of the descriptor: it may have been another file's."""
+        if self._file < 0:
+            raise lost(self._folder, "it was given back")
 
     def renew(self) -> None:
         """See Lease. There is nothing to renew."""

@@ -124,6 +124,15 @@ def verify(folder: Folder, section: Section) -> None:
         pass
 
 
+def check_crc(folder: Folder, section: Section, data: bytes) -> None:
+    """Raise a DamagedError if a section is not whole in what was read of all its file."""
+    found = memoryview(data)[section.offset : section.offset + section.length]
+    if len(found) < section.length:
+        raise _damaged(folder, section, f"ends after {len(found)} bytes")
+    if (crc := crc32(found)) != section.crc:
+        raise _damaged(folder, section, f"has the crc {crc:08x}; {section.crc:08x} was expected")
+
+
 def read_blocks(folder: Folder, section: Section) -> Iterator[memoryview]:
     """The pickles of a section, each once its crc has been checked; at the end that of all.
 

@@ -14,6 +14,7 @@ from typing import Protocol
 from tailrace.checkpoint.errors import (
     CheckpointError,
     DamagedError,
+    LeaseLostError,
     MissingError,
     UncertainError,
 )
@@ -68,13 +69,16 @@ class Store:
         """What the last `latest` found damaged, newest first."""
         self._lease = lease
         self._known: dict[str, Manifest] = {}
+        self._doubtful: set[str] = set()
+        """Manifests of ours that may be there, though nobody was told that they count."""
 
     def commit(self, manifest: Manifest) -> None:
         """Let an epoch be the newest; its data files must be there already.
 
         When this returns it is committed, and sinks may be told. If it raises a LeaseLostError it
         may be or not: that is up to whoever has the folder now, and nobody may be told. The same is
-        true of an UncertainError, and the next `latest` says it. With any other error it is not.
+        true of an UncertainError, and the next `latest` says it. With any other CheckpointError it
+        is not.
         """
         if self._known.get(manifest.file) == manifest:
             return
@@ -83,7 +87,7 @@ class Store:
                 f"the manifest of epoch {manifest.epoch} is of generation {manifest.generation};"
                 f" the lease is of {self._lease.generation}"
             )
-        self._check()
+        self._check_for(manifest)
         try:
             self.folder.write(manifest.file, to_json(manifest))
         except CheckpointError as error:
@@ -91,19 +95,37 @@ class Store:
             raise
         # Who took the folder over before this line may have looked before the manifest was there;
         # who does so after it finds the manifest.
-        self._check()
+        self._doubtful.add(manifest.file)
+        self._check_for(manifest)
+        self._doubtful.discard(manifest.file)
         self._known[manifest.file] = manifest
         while len(self._known) > _MOST_KNOWN:
             del self._known[next(iter(self._known))]
+
+    def _check_for(self, manifest: Manifest) -> None:
+        """Ask the lease, for an epoch whose manifest may be there already."""
+        try:
+            self._check()
+        except LeaseLostError:
+            raise
+        except CheckpointError as error:
+            if manifest.file not in self._doubtful:
+                raise
+            raise UncertainError(
+                f"epoch {manifest.epoch} may be committed or not: its manifest is written, and who"
+                f" has the folder cannot be found out: {error}"
+            ) from error
 
     def _retract(self, manifest: Manifest, cause: CheckpointError) -> None:
         """Have a manifest that could not be written not be there, whatever became of it."""
         try:
             self.folder.delete(manifest.file)
         except CheckpointError as error:
+            self._doubtful.add(manifest.file)
             raise UncertainError(
                 f"epoch {manifest.epoch} may be committed or not: {cause}; then: {error}"
             ) from cause
+        self._doubtful.discard(manifest.file)
 
     def latest(self, verify: bool = False) -> Manifest | None:
         """The newest epoch that is whole; those passed over are in `passed_over`.

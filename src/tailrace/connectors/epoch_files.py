@@ -14,12 +14,32 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
 from typing import IO, NamedTuple
+from urllib.parse import unquote, urlsplit
 from zlib import crc32
 
 from tailrace.runtime.sink import Writing
 
 _LOG = logging.getLogger(__name__)
 _BUFFER_BYTES = 1 << 16
+_URL = re.compile(r"[A-Za-z][\w+.-]+:/")  # with one slash: what a Path makes of one
+
+
+def local_directory(path: str) -> str:
+    """Where a sink of files writes: a path, or a file:// of this host; raises for other URLs.
+
+    >>> local_directory("file:///data/out")
+    '/data/out'
+    """
+    if not _URL.match(path):
+        return path
+    parts = urlsplit(path)
+    if parts.scheme == "file" and parts.netloc in ("", "localhost"):
+        return unquote(parts.path)
+    raise ValueError(
+        f"a sink of files cannot write to {path!r}: it renames files in a directory that workers"
+        " see as one. Give it a path, of a network file system if workers are on several hosts; or"
+        " write to the store by sinks.call, or by Spark from the files"
+    )
 
 
 class Prepared(NamedTuple):
@@ -76,6 +96,7 @@ class EpochFiles:
         self._token = token_hex(4)
         self._file: IO[bytes] | None = None
         self._names: list[str] = []  # of the files since the last epoch: hidden, this one too
+        self._unsynced: set[Prepared] = set()  # here, so whose files nobody has seen or taken yet
         self._failure: BaseException | None = None
         directory.mkdir(parents=True, exist_ok=True)
         for path in list(leftovers(writing, directory)):
@@ -123,7 +144,33 @@ class EpochFiles:
         if not names:
             return None
         shown = (epoch_name(self._writing, epoch, i, self._extension) for i in range(len(names)))
-        return Prepared(str(self._directory), tuple(zip(names, shown, strict=True)))
+        prepared = Prepared(str(self._directory), tuple(zip(names, shown, strict=True)))
+        self._unsynced.add(prepared)
+        return prepared
+
+    def sync(self, prepared: Prepared) -> None:
+        """Have the files on the disk under the names that they have, hidden or seen.
+
+        Raises if one that was prepared here is gone before its epoch can count. Once that has been
+        seen and synced, whoever reads it may take it away.
+        """
+        directory = Path(prepared.directory)
+        for hidden, shown in prepared.files:
+            try:
+                _sync(directory / hidden)
+            except FileNotFoundError:  # it can be seen, and was synced before; or it was aborted
+                if prepared in self._unsynced and not (directory / shown).exists():
+                    raise FileNotFoundError(
+                        f"{str(directory / hidden)!r} was prepared for an epoch and is gone before"
+                        " that counts. Does something clear away hidden files there?"
+                    ) from None
+        if directory.is_dir():
+            _sync(directory)
+        self._unsynced.discard(prepared)
+
+    def aborted(self, prepared: Prepared) -> None:
+        """Its files are about to be gone."""
+        self._unsynced.discard(prepared)
 
     def discard(self) -> None:
         """Remove the files since the last epoch."""
@@ -141,16 +188,6 @@ class EpochFiles:
         self.discard()
         if self._directory.is_dir():
             _sync(self._directory)
-
-
-def sync(prepared: Prepared) -> None:
-    """Have the files on the disk under the names that they have, hidden or seen."""
-    directory = Path(prepared.directory)
-    for hidden, _ in prepared.files:
-        with suppress(FileNotFoundError):  # it can be seen, and was synced before
-            _sync(directory / hidden)
-    if directory.is_dir():
-        _sync(directory)
 
 
 def commit(prepared: Prepared) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tailrace.connectors import epoch_files
-from tailrace.connectors.epoch_files import EpochFiles, Prepared
+from tailrace.connectors.epoch_files import EpochFiles, Prepared, local_directory
 from tailrace.connectors.parts import Part, part_name
 from tailrace.graph.model import Record
 from tailrace.runtime.names import names_of
@@ -111,6 +111,7 @@ class Parquet(Sink):
     _bytes: int = field(default=0, init=False, repr=False)
 
     def __post_init__(self) -> None:
+        self.path = local_directory(self.path)
         if self.group_rows < 1 or self.group_bytes < 1:
             raise ValueError(
                 f"group_rows is {self.group_rows} and group_bytes {self.group_bytes}; "
@@ -277,7 +278,8 @@ class Parquet(Sink):
 
     def sync(self, handle: Any) -> None:
         """Have files on the disk."""
-        epoch_files.sync(handle)
+        assert self._epochs is not None, "not under checkpoints"
+        self._epochs.sync(handle)
 
     def commit(self, handle: Any) -> None:
         """Let files appear."""
@@ -285,6 +287,8 @@ class Parquet(Sink):
 
     def abort(self, handle: Any) -> None:
         """Remove files."""
+        if self._epochs is not None:
+            self._epochs.aborted(handle)
         epoch_files.abort(handle)
 
     def roll_back(self) -> None:

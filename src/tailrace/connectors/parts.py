@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from tailrace.connectors import epoch_files
-from tailrace.connectors.epoch_files import EpochFiles, Prepared
+from tailrace.connectors.epoch_files import EpochFiles, Prepared, local_directory
 from tailrace.connectors.framing import TEXT, Format
 from tailrace.graph.model import Record
 from tailrace.runtime.sink import Sink, Writing
@@ -122,6 +122,7 @@ class LineFiles(Sink):
     _lines: list[bytes] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        self.path = local_directory(self.path)
         if self.every_s is not None and self.every_s <= 0:
             raise ValueError(f"every_s is {self.every_s}; it must be more than 0")
 
@@ -195,7 +196,8 @@ class LineFiles(Sink):
 
     def sync(self, handle: Any) -> None:
         """Have a file on the disk."""
-        epoch_files.sync(handle)
+        assert self._epochs is not None, "not under checkpoints"
+        self._epochs.sync(handle)
 
     def commit(self, handle: Any) -> None:
         """Let a file appear."""
@@ -203,6 +205,8 @@ class LineFiles(Sink):
 
     def abort(self, handle: Any) -> None:
         """Remove a file."""
+        if self._epochs is not None:
+            self._epochs.aborted(handle)
         epoch_files.abort(handle)
 
     def roll_back(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +21,8 @@ from tailrace.runtime.core import Core
 from tailrace.runtime.cuts import Part
 from tailrace.runtime.deployment import Deployment
 
-_TRIES = 3
+_PAUSES_S = (0.1, 0.3)
+"""Before the second try to write a part, and the third."""
 _NICE = 10
 """The loop, which has the same core, goes first."""
 
@@ -36,10 +38,18 @@ class _Done:
 class Checkpointing:
     """See above. All methods are called from the worker's thread."""
 
-    def __init__(self, settings: Settings, rank: int, wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        rank: int,
+        wake: Callable[[], None],
+        pause: Callable[[float], object] = time.sleep,
+    ) -> None:
+        """`wake` ends a wait of the loop's; `pause` is called in the thread that writes."""
         self._settings = settings
         self._rank = rank
         self._wake = wake
+        self._pause = pause
         self._folder = folder_at(settings.checkpoint)
         self._asked: queue.SimpleQueue[tuple[int, Part, dict[str, int]] | None] = (
             queue.SimpleQueue()
@@ -61,11 +71,11 @@ class Checkpointing:
                 self._thread.start()
             versions = operators_with_versions(core.deployment.graph)
             self._asked.put((attempt, part, versions))
+        while self._done and self._done[0].attempt != attempt:
+            self._done.popleft()
         if not self._done:
             return None
         done = self._done.popleft()
-        if done.attempt != attempt:
-            return None
         if done.error is not None:
             raise done.error
         part = done.part
@@ -84,14 +94,16 @@ class Checkpointing:
         while (asked := self._asked.get()) is not None:
             attempt, part, versions = asked
             name = data_name(part.epoch, self._settings.generation, attempt, self._rank)
-            for tried in range(1, _TRIES + 1):
+            for pause_s in (*_PAUSES_S, None):
                 try:
                     sections = write_part(self._folder, name, part, versions)
                     self._done.append(_Done(attempt, part, sections))
                     break
                 except Exception as error:
-                    if tried == _TRIES:
+                    if pause_s is None:
                         self._done.append(_Done(attempt, part, error=error))
+                    else:
+                        self._pause(pause_s)
             self._wake()
 
     def close(self) -> None:

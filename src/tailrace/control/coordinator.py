@@ -160,9 +160,21 @@ class Coordinator:
         self._replay = SetReplay(replay)
         self._ask(lambda: [(ALL, SetReplay(replay))])
 
-    def ask_epoch(self) -> None:
-        """Begin an epoch as soon as possible."""
-        self._ask(self.roster.ask_epoch)
+    def ask_epoch(self) -> Callable[[], bool]:
+        """Begin an epoch as soon as possible; what says whether one counts that did so since.
+
+        Or the last of all, with which every record is.
+        """
+        epochs = self.roster.epochs
+        assert epochs is not None
+        begun = [epochs.begun]
+
+        def decide() -> list[Order]:
+            begun[:] = [epochs.begun]
+            return self.roster.ask_epoch()
+
+        self._ask(decide)
+        return lambda: epochs.counted > begun[0] or epochs.over
 
     def fail(self, reason: str, traceback: str = "") -> None:
         """Something outside of the workers went wrong."""

@@ -21,6 +21,7 @@ from tailrace.graph.wiring import InstanceId, wire
 from tailrace.runtime.board import SLOT_BYTES, Boards
 from tailrace.runtime.core import Core, Limits, nothing_kept
 from tailrace.runtime.deployment import NOWHERE, deploy
+from tailrace.runtime.loads import LOADS_BYTES, Loads
 from tailrace.runtime.moving import StateMessage
 from tailrace.runtime.replaying import Policy
 from tailrace.tail.replay import replay_named
@@ -29,7 +30,7 @@ from tailrace.transport.ring import Doorbell, Ring, RingError
 from tailrace.transport.shared import SharedMemory, SharedMemoryError, attach
 from tailrace.transport.tcp import Refusals, TcpConfig, TcpConnection
 
-_BOARD_SLOTS = 1024
+_BOARD_BYTES = 1024 * SLOT_BYTES
 """So many runs of a worker's sources can be tracked at a time."""
 WorkerJob = tuple[Graph, tuple[int, ...], Limits]
 """The graph, the placement of its instances, and the limits."""
@@ -65,8 +66,9 @@ class Meeting:
         self._executor = ""
         self._coming: dict[int, tuple[Hello, Peer]] = {}  # those that join; nothing is sent there
         self._core: Core | None = None
-        self._board = SharedMemory(_BOARD_SLOTS * SLOT_BYTES)
-        self._boards = Boards(rank, self._board_of)
+        self._board = SharedMemory(_BOARD_BYTES + LOADS_BYTES)
+        self._boards = Boards(rank, lambda one: self._board_of(one)[:_BOARD_BYTES])
+        self._loads = Loads(rank, self._row_of)
         self._policies: dict[str, Policy | None] = {}
         self.replay = settings.replay
         """What is done for short tails."""
@@ -84,11 +86,16 @@ class Meeting:
 
     @property
     def board(self) -> str:
-        """The address of this worker's board."""
+        """The address of this worker's board, and behind it of what it has given others to do."""
         return self._board.address
 
     def _board_of(self, rank: int) -> memoryview:
         return self._board.memory if rank == self._rank else attach(self._hellos[rank].board)
+
+    def _row_of(self, rank: int) -> memoryview | None:
+        with suppress(SharedMemoryError):
+            return self._board_of(rank)[_BOARD_BYTES:]
+        return None  # who is lost takes its row along
 
     def _shares_memory(self, rank: int) -> bool:
         return rank == self._rank or self._ways.get(rank) == "ring"
@@ -154,6 +161,8 @@ class Meeting:
         self._ways[hello.rank] = "tcp" if isinstance(peer, TcpPeer) else "ring"
         if isinstance(peer, TcpPeer):
             self._remote.append(peer)
+        else:
+            self._loads.find(hello.rank)
 
     # ---- workers that join and leave while we run ----
 
@@ -194,6 +203,7 @@ class Meeting:
         """Close the way to a worker, if there is one."""
         peer = self._peers.pop(rank, None)
         self._boards.forget(rank)
+        self._loads.forget(rank)
         if isinstance(peer, TcpPeer):
             self._remote.remove(peer)
         if peer is not None:
@@ -265,6 +275,7 @@ class Meeting:
             if not before.cuts.can_go_back_to(peers.epoch):
                 before.discard()
                 before = None
+        self._loads.reset()
         self._core = Core(
             self._rank,
             deployment,
@@ -279,6 +290,7 @@ class Meeting:
             is_near=lambda rank: self._ways.get(rank) == "ring",
             boards=self._boards,
             shares_memory=self._shares_memory,
+            loads=self._loads,
         )
         self.set_replay(self.replay)
         if self._settings.count_pairs:
@@ -326,6 +338,7 @@ class Meeting:
     def close(self) -> None:
         """End every way."""
         self._boards.close()
+        self._loads.close()
         self._board.close()
         for peer in (*self._peers.values(), *(peer for _, peer in self._coming.values())):
             peer.close()

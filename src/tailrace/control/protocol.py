@@ -389,6 +389,8 @@ class Failed:
     operator: str = ""
     """Whose code raised, and on which record (its repr); empty if it was nobody's, or on none."""
     record: str = ""
+    damaged: bool = False
+    """What it was to go on from is damaged or missing, and will be the next time."""
 
 
 @dataclass(frozen=True)

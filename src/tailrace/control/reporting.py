@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 
+from tailrace.checkpoint.errors import DamagedError
 from tailrace.control.aside import Aside, SharedConnection, where_it_is
 from tailrace.control.clocks import Follower
 from tailrace.control.progress.report import gather, gathered
@@ -189,12 +190,13 @@ class Reporting:
         """Tell why this worker cannot go on, and return that with the traceback."""
         cause = error.error if isinstance(error, OperatorFailed) else error
         text = "".join(traceback.format_exception(cause))
+        damaged = isinstance(cause, DamagedError)
         if isinstance(error, OperatorFailed):
             reason = str(error)
-            self.tell(Failed(rank, reason, text, error.operator, error.record))
+            self.tell(Failed(rank, reason, text, error.operator, error.record, damaged))
         else:
-            reason = repr(error)
-            self.tell(Failed(rank, reason, text))
+            reason = str(error) if damaged else repr(error)
+            self.tell(Failed(rank, reason, text, damaged=damaged))
         return f"{reason}\n\n{text}"
 
     def suspects(self, rank: int, peer: int, reason: str) -> str:

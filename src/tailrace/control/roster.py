@@ -64,6 +64,11 @@ _SPARK_SAYS_WHY_S = 3.0
 _FINDING_S = SILENCE_S + 1.0
 """How long a worker that has lost another may wait for us to find out what became of that one."""
 
+_DAMAGED = (
+    ". To try again would find the same. Start the job again with the same folder: it looks at all"
+    " that an epoch needs first, and goes on from the newest that is whole"
+)
+
 
 @dataclass
 class Roster:
@@ -357,8 +362,11 @@ class Roster:
     def _failed(self, message: Failed, number: int) -> list[Order]:
         """A worker's code has raised. To go back may help, once or twice for the same record.
 
-        Before the job has ever run it would not: what cannot be opened cannot be opened.
+        Before the job has ever run it would not: what cannot be opened cannot be opened. Nor does
+        it where what it would go back to is damaged.
         """
+        if message.damaged:
+            return self.fail(f"{message.reason}{_DAMAGED}", message.traceback)
         if not self.recover or not self.recovery.ran or self.over:
             return self.fail(message.reason, message.traceback)
         if message.record:

@@ -12,6 +12,10 @@ from tailrace.transport.listener import TcpListener
 from tailrace.transport.ring import Doorbell, wait_on
 from tailrace.transport.tcp import TcpConnection
 
+LOOK_AROUND_NS = 5_000_000
+"""Who is busy looks at its sockets this often,"""
+LOOK_AT_OTHERS_NS = 100_000
+"""and this often if others than the coordinator are connected."""
 OnFrame = Callable[[TcpConnection, Frame], None]
 
 
@@ -30,8 +34,7 @@ class Sockets:
         self._connections: dict[int, TcpConnection] = {}
         self._events: dict[int, int] = {}  # what the epoll watches each connection for
         self._listener: TcpListener | None = None
-        self.looked_ns = 0
-        """When they were last served, by the host's own clock."""
+        self._looked_ns = 0
 
     def watch(self, connection: TcpConnection) -> None:
         """Serve a connection until it is closed."""
@@ -64,9 +67,11 @@ class Sockets:
         return self._epoll.fileno()
 
     @property
-    def connected(self) -> bool:
-        """Whether somebody besides the coordinator is connected."""
-        return len(self._connections) > 1
+    def due_ns(self) -> int:
+        """When to look again, busy or not, by the host's own clock."""
+        return self._looked_ns + (
+            LOOK_AT_OTHERS_NS if len(self._connections) > 1 else LOOK_AROUND_NS
+        )
 
     def sleep(self, most_s: float, sources: Iterable[int] = ()) -> bool:
         """Until the bell rings, something can be served, a source has something, or so long.
@@ -89,7 +94,7 @@ class Sockets:
 
     def look(self) -> None:
         """Do what the sockets ask for now."""
-        self.looked_ns = time.monotonic_ns()
+        self._looked_ns = time.monotonic_ns()
         listener = self._listener
         for fd, events in self._epoll.poll(0):
             if fd == self._doorbell.fileno():

@@ -59,15 +59,12 @@ from tailrace.runtime.garbage import TIDY_NS, collected_rarely, let_stay, tidy
 from tailrace.transport.frame import Frame
 from tailrace.transport.identity import pin_in
 from tailrace.transport.listener import TcpListener
+from tailrace.transport.memory import keep_freed_memory
 from tailrace.transport.peer import mark_of
 from tailrace.transport.ring import Doorbell, Ring
 from tailrace.transport.tcp import Refusals, TcpConfig, TcpConnection
 
 _DRAIN_MESSAGES = 256
-_LOOK_AROUND_NS = 5_000_000
-"""A busy worker looks at its sockets this often,"""
-_LOOK_AT_OTHERS_NS = 100_000
-"""and this often if others than the coordinator are connected."""
 _LONGEST_SLEEP_S = 0.5
 _MOST_PUSHERS = 1024
 """Spark tasks that feed sources here at the same time."""
@@ -204,6 +201,7 @@ class Worker:
         To leave before the end fails the job.
         """
         set_slice(SHORT_NS)
+        keep_freed_memory()
         try:
             with collected_rarely():
                 self._arrive()
@@ -455,8 +453,7 @@ class Worker:
             else:
                 self._reporting.tell(Drained(self._rank, self._attempt))
         here_ns = time.monotonic_ns()
-        every_ns = _LOOK_AT_OTHERS_NS if self._sockets.connected else _LOOK_AROUND_NS
-        if here_ns - self._sockets.looked_ns > every_ns:
+        if here_ns >= self._sockets.due_ns:
             self._sockets.look()
             if self._stopped or not self._running:
                 return

@@ -12,6 +12,8 @@ from typing import Any
 from uuid import UUID
 from zlib import crc32
 
+from tailrace.graph.model import KeyFunction, Record
+
 _PLAIN = frozenset({str, bytes, int, float, bool, type(None)})
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -94,3 +96,16 @@ def check_key(key: Hashable) -> None:
     """Raise a TypeError for a key that has no stable hash."""
     if type(key) not in _PLAIN:
         stable_hash(key)
+
+
+def key_error(key_of: KeyFunction | None, record: Record, error: Exception) -> Exception:
+    """The error of a record, or what is wrong with its key if that may be why.
+
+    Whoever looks for a key that Python cannot hash hears only that, and not what to do.
+    """
+    if isinstance(error, TypeError):
+        try:
+            check_key(record if key_of is None else key_of(record))
+        except Exception as told:
+            return told
+    return error

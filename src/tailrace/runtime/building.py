@@ -17,6 +17,7 @@ from tailrace.runtime.histogram import Histogram
 from tailrace.runtime.inlet import Inlet
 from tailrace.runtime.instance import Context, Instance
 from tailrace.runtime.limits import Limits
+from tailrace.runtime.loads import Loads
 from tailrace.runtime.router import Router
 from tailrace.runtime.step import OperatorFailed, Step, call
 from tailrace.tail.modes import OFF, SHUFFLED, Tail, tail_of
@@ -33,6 +34,7 @@ class Site:
         limits: Limits,
         make_context: Callable[..., Context],
         is_near: Callable[[int], bool] = lambda peer: True,
+        loads: Loads | None = None,
     ) -> None:
         self.rank = rank
         self.deployment = deployment
@@ -54,6 +56,7 @@ class Site:
         self.tails: dict[int, Tail] = {}
         """How streams are dealt, where that is not as the graph says."""
         self._is_near = is_near
+        self._loads = loads
         self._clock_ns = clock_ns
         self._make_context = make_context
         self._carry(deployment)
@@ -201,6 +204,7 @@ class Site:
                 self.touched,
                 rank=self.rank,
                 is_near=self._is_near,
+                loads=self._loads,
                 clock_ns=self._clock_ns,
                 stays=rule is Rule.LOCAL_OR_SHUFFLE,
             )
@@ -242,6 +246,7 @@ class Site:
                         self.limits,
                         base,
                     )
+                    inlet.label = stream.label
                     inlet.prompt = self._tail(gate.stream, deployment) != OFF
                     self.inlets[link] = instance.inlets[link] = inlet
                     opened.append(inlet)

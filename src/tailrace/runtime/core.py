@@ -28,6 +28,7 @@ from tailrace.runtime.deployment import Deployment
 from tailrace.runtime.inlet import Inlet, deliver
 from tailrace.runtime.instance import Context, Instance
 from tailrace.runtime.limits import DEFAULT_LIMITS, Limits
+from tailrace.runtime.loads import Loads
 from tailrace.runtime.markers import Watermark
 from tailrace.runtime.moving import Moving, StateMessage
 from tailrace.runtime.outgoing import Item, Outgoing, Post
@@ -89,6 +90,7 @@ class Core:
         is_near: Callable[[int], bool] = lambda peer: True,
         boards: Boards | None = None,
         shares_memory: Callable[[int], bool] = lambda rank: True,
+        loads: Loads | None = None,
     ) -> None:
         """With `origins`, every batch of a source is numbered, and its records keep the number.
 
@@ -99,7 +101,8 @@ class Core:
 
         `is_near` says which other workers are of this node.
         With boards, runs of sources may be tracked and sent again (`set_replay`), if all workers
-        that they go through share memory with this one.
+        that they go through share memory with this one. `loads` is how much work the workers of
+        this node have.
         """
         self.rank = rank
         self.limits = limits
@@ -137,7 +140,7 @@ class Core:
         self._tracks: Replaying | None = None  # the same, while runs are tracked
         if boards is not None:
             self.replaying = Replaying(boards, None, clock_ns, shares_memory)
-        self.site = Site(rank, deployment, clock_ns, limits, self._context, is_near)
+        self.site = Site(rank, deployment, clock_ns, limits, self._context, is_near, loads)
         self.counting = Counting(self.site, post.size)
         self._outgoing = Outgoing(self.site, self.counting, post, clock_ns)
         self.changed()
@@ -366,7 +369,7 @@ class Core:
         """Queue what has arrived from a worker; all of it together was of that size."""
         deliver(self.site.inlets, sender, parcels, sent_ns, self._clock_ns(), size_bytes)
 
-    def credit(self, gate: int, taken: int, window: int, load: Load = (0, 0, 0, 0)) -> None:
+    def credit(self, gate: int, taken: int, window: int, load: Load = (0, 0, 0, 0, 0)) -> None:
         """The receiver behind a gate has taken that many records of ours since the start."""
         lane = self.site.lanes.get(gate)
         if lane is not None:  # else that link has ended

@@ -189,7 +189,7 @@ class TimedStep(Stateful):
             due_ns = self._due[0][0]
             if self._armed is None or due_ns < self._armed:
                 self._armed = due_ns
-                wait_ns = max(due_ns - self._context.wall_ns(), 0)
+                wait_ns = max(due_ns - max(self._now_ns, self._context.wall_ns()), 0)
                 self._context.set_timer(self._context.clock_ns() + wait_ns, due_ns)
 
     def _expire_until(self, time_ns: int) -> None:
@@ -233,19 +233,26 @@ class TimedStep(Stateful):
         return cut
 
     def shared(self) -> Any:
-        """How far time is, and whether it is in dates."""
-        return self.watermark, self._dated
+        """How far event time is, whether it is in dates, and how far processing time is."""
+        return self.watermark, self._dated, self._now_ns
 
     def put_shared(self, shared: Any) -> None:
         """Of two watermarks the lower counts."""
-        watermark, dated = shared
+        watermark, dated, *_ = shared
         self.watermark = lower(self.watermark, watermark, BEGINNING)
         self.watermark_at_cut = self.watermark
         self._dated |= dated
+        self.hear_of(shared)
 
     def merge_shared(self, shared: Any) -> None:
         """Time goes on here; keys that come know how far it was where they were."""
         self._dated |= shared[1]
+        self.hear_of(shared)
+
+    def hear_of(self, shared: Any) -> None:
+        """A window that is over where keys come from is so here, also if our clock is behind."""
+        if len(shared) > 2:  # before it was kept, state had nothing of that
+            self._now_ns = max(self._now_ns, shared[2])
 
     def be_beside(self, shared: Sequence[Any]) -> None:
         """What was late stays late."""

@@ -1,5 +1,7 @@
 from libc.stdint cimport int64_t
 
+from tailrace.runtime.loads cimport Loads
+
 
 cdef enum:
     AGE_SHIFT = 5  # as in histograms: a thirty-second of its age is within a latency's bucket
@@ -35,12 +37,14 @@ cdef class Lane:
     cdef readonly bint here, near
     cdef readonly int64_t service_ns, spread_ns, way_ns, turn_ns, others, heard_ns, under_way_ns
     cdef int64_t measured_ns, probe_ns, probe_sent, probe_records, probes
+    cdef int64_t published_ns  # how much work all of a node know of that is under way here
 
     cdef int open_tail(self, Stamp stamp, int64_t serial) except -1
     cdef int put_one(self, record, Stamp stamp, int64_t serial) except -1
     cdef int put_list(self, list records, Stamp stamp) except -1
     cdef int block(self, set full) except -1
     cdef int measure(self, int64_t now_ns) except -1
+    cdef int publish(self) except -1
 
 
 cdef class Exchange:
@@ -62,6 +66,7 @@ cdef class Exchange:
     cdef readonly str mode
     cdef readonly int64_t queued  # records in the queue that all receivers share
     cdef object queue, late, policy, clock_ns, is_near
+    cdef Loads loads
     cdef int rank
     cdef bint stays
     cdef list waiters

@@ -32,6 +32,7 @@ cdef enum:
     ANNOUNCE_NS = 1000000  # how often many receivers without records hear of time
     SHARE_NS = 250000  # of work: so much of a batch stays together where a receiver is chosen
     SAMPLES = 32  # by which it is known how long it takes to hear of a record
+    UNKNOWN_NS = 100000  # what a record counts for while nobody knows how long it takes
 
 cdef int64_t _IDLE = IDLE
 cdef int64_t PLENTY = 1 << 40
@@ -90,6 +91,25 @@ cdef class Lane:
         if not self.open or self.records >= self.most_records:
             return 1.0
         return self.credit_used / <double>self.window
+
+    @property
+    def work_ns(self):
+        """How much work its worker has been given by all of this node; -1: nobody knows."""
+        cdef Loads loads = self.exchange.loads
+        return -1 if loads is None or not self.near else loads.of(self.peer)
+
+    cdef int publish(self) except -1:
+        """Have all of this node know how much work is under way here."""
+        cdef Exchange exchange = self.exchange
+        cdef int64_t work_ns = 0
+        if exchange.loads is None or not self.near:
+            return 0
+        if exchange.dealing:
+            work_ns = (self.records + self.credit_used) * (self.service_ns or UNKNOWN_NS)
+        if work_ns != self.published_ns:
+            exchange.loads.add(self.peer, work_ns - self.published_ns)
+            self.published_ns = work_ns
+        return 0
 
     cdef int measure(self, int64_t now_ns) except -1:
         """What is under way is about to change."""
@@ -203,6 +223,8 @@ cdef class Lane:
         self.items = kept
         self.records = sum([len(item[2]) for item in kept if type(item) is tuple])
         self.seal()
+        if self.exchange.dealing:
+            self.publish()
         if self.exchange.queued:
             self.exchange.deal(self.exchange.clock_ns())
 
@@ -256,13 +278,13 @@ cdef class Lane:
             self.blocked.clear()
         return items
 
-    def credit(self, int64_t taken, int64_t window, tuple load=(0, 0, 0, 0)):
+    def credit(self, int64_t taken, int64_t window, tuple load=(0, 0, 0, 0, 0)):
         """The receiver has taken that many since the start; an older report changes nothing.
 
         From now on it wants to be sent no more than `window` beyond that. For its load see
         `Inlet.load`.
         """
-        cdef int64_t now_ns = 0, turn_ns
+        cdef int64_t now_ns = 0, turn_ns, own_ns
         if window != self.window:
             self.window = window
             self.exchange.narrow()
@@ -270,13 +292,18 @@ cdef class Lane:
             now_ns = self.exchange.clock_ns()
             self.measure(now_ns)
             self.heard_ns = now_ns
-            self.service_ns, self.spread_ns, self.way_ns, self.others = load
+            self.service_ns, self.spread_ns, self.way_ns, self.others, own_ns = load
+            if own_ns and self.near and self.exchange.loads is not None:
+                # What else its worker has to do is known better than by how long it takes here.
+                self.service_ns, self.spread_ns = own_ns, 0
             if self.probe_sent and taken >= self.probe_sent:
                 turn_ns = now_ns - self.probe_ns - self.service_ns * self.probe_records
                 self.probes = min(self.probes + 1, SAMPLES)
                 self.turn_ns += (turn_ns - self.turn_ns) // self.probes
                 self.probe_sent = 0
         self.credit_used = min(self.credit_used, self.sent - taken)
+        if self.exchange.dealing:
+            self.publish()
         sizes = self.sizes
         while sizes and sizes[0][0] <= taken:
             self.bytes_used -= sizes.popleft()[1]
@@ -290,15 +317,18 @@ cdef class Exchange:
     """See above. Its senders are routers, one for each sending instance of this worker."""
 
     def __init__(self, int stream, str label not None, limits, list touched not None, *,
-                 int rank=-1, is_near=lambda peer: True, clock_ns=int, bint stays=False):
+                 int rank=-1, is_near=lambda peer: True, clock_ns=int, bint stays=False,
+                 Loads loads=None):
         """Of worker `rank`, by whose clock it goes if it measures anything.
 
-        `is_near` says which others are of the same node. `stays`: what is here goes before others.
+        `is_near` says which others are of the same node, and `loads` what these have to do.
+        `stays`: what is here goes before others.
         """
         self.rank = rank
         self.is_near = is_near
         self.clock_ns = clock_ns
         self.stays = stays
+        self.loads = loads
         self.mode = OFF
         self.waiters = []
         self.dealt = Stamp()
@@ -339,6 +369,10 @@ cdef class Exchange:
             sender.relaid()
         if self.queued:
             self.deal(self.clock_ns())
+        if self.loads is not None:
+            for lane in known.values():
+                self.loads.add(lane.peer, -lane.published_ns)
+                lane.published_ns = 0
         return list(known.values())
 
     # ---- other ways to deal than in turn ----
@@ -358,6 +392,7 @@ cdef class Exchange:
         for lane in self.lanes:
             lane.measured_ns = lane.heard_ns = now_ns
             lane.probe_sent = 0
+            lane.publish()
         for sender in self.senders:
             sender.start_even()
 
@@ -432,6 +467,7 @@ cdef class Exchange:
             self.segment += 1  # whoever sent both: what went before stays before
         self.dealt_ns = self.dealt.emitted_ns
         lane.put_list(records, self.dealt)
+        lane.publish()
         entry[0].dealt(lane.index, end - at)
         if self.waiters and self.queued < self.most_queued():
             for full in self.waiters:

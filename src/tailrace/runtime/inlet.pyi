@@ -16,6 +16,7 @@ class Inlet:
     fresh: bool
     reopens: bool
     prompt: bool
+    label: str
     def __init__(
         self,
         gate: int,
@@ -53,7 +54,7 @@ class Inlet:
     @property
     def queued(self) -> int: ...
     @property
-    def load(self) -> tuple[int, int, int, int]: ...
+    def load(self) -> tuple[int, int, int, int, int]: ...
     def deliver(self, items: list[Any], sent_ns: int, now_ns: int, size_bytes: int) -> None: ...
     @property
     def window(self) -> int: ...

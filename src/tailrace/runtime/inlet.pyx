@@ -8,6 +8,7 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
 
 from tailrace.runtime.markers import BEGINNING, add_marker
+from tailrace.transport.codec import UnreadableError
 
 from tailrace.runtime.board cimport Boards
 from tailrace.runtime.exchange cimport Stamp, near
@@ -48,6 +49,7 @@ cdef class Inlet:
     cdef readonly object messages
     cdef readonly Queue queue
     cdef object transfer, wait
+    cdef public str label  # of its stream
 
     def __init__(self, gate, int peer, int port, int stream, Queue queue not None, transfer, wait,
                  limits, int64_t base=0):
@@ -57,6 +59,7 @@ cdef class Inlet:
         self.peer = peer
         self.port = port
         self.stream = stream
+        self.label = f"stream {stream}"
         self.queue = queue
         self.transfer = transfer.counts  # of the whole stream: from sending to being queued here
         self.wait = wait.counts  # of the whole stream: from there to being taken
@@ -139,9 +142,11 @@ cdef class Inlet:
     @property
     def load(self):
         """What its sender may go by: how long a record takes here and by how much that varies, how
-        long it is on its way, and how many of other senders are queued."""
+        long it is on its way, how many of other senders are queued, and how long the record takes
+        by itself, without what else the worker does meanwhile."""
         cdef Queue queue = self.queue
-        return queue.service_ns, queue.spread_ns, self.way_ns, queue.queued - self.received + self.taken
+        others = queue.queued - self.received + self.taken
+        return queue.service_ns, queue.spread_ns, self.way_ns, others, queue.own_ns
 
 
 def deliver(dict inlets not None, int sender, list parcels not None, int64_t sent_ns,
@@ -184,6 +189,7 @@ cdef class Queue:
     cdef readonly int64_t queued  # records, of all links
     cdef readonly int64_t service_ns  # about how long the instance takes for a record,
     cdef int64_t spread_ns  # and how far from that it mostly is
+    cdef int64_t own_ns  # about how long a record takes while nothing else is done here
     cdef int64_t samples, ended_ns
     cdef public Boards boards  # where it is said what became of runs, if they are tracked
     cdef public bint leaves  # whether runs end here: what comes is claimed before it is processed
@@ -245,6 +251,7 @@ cdef class Queue:
             now_ns = clock_ns()
             if gathered:
                 self._learn(now_ns, (<Inlet>links[0]).oldest_ns, gathered)
+                self.own_ns += ((now_ns - stamp.now_ns) // gathered - self.own_ns) // self.samples
             for inlet in links:
                 inlet.adapt(now_ns - inlet.oldest_ns)
                 # By what the sender knows: with a window that it has not heard of, it would wait.
@@ -326,7 +333,7 @@ cdef class Queue:
                 if type(item) is tuple:
                     stamp.emitted_ns, stamp.origin = item[0], item[1]
                     if not stamp.origin or self._begun(stamp):
-                        instance.reject(item[2])
+                        self._apart(instance, inlet, <list>item[2], stamp)
                     if item[1]:
                         self._ended(item[1], 1, stamp, instance)
                 elif self.keeper is not None and self.keeper.keeps_back(inlet):
@@ -356,17 +363,37 @@ cdef class Queue:
         stamp.emitted_ns = emitted_ns
         stamp.origin = origin
         if not origin or self._begun(stamp):
-            put = instance.entries[port]
-            if self.keeper is not None:
-                batch = self.keeper.admitted(port, batch, emitted_ns, stamp.origin)
-            if not PyList_GET_SIZE(batch):
-                pass
-            elif self.counter is None:
-                put(batch)
-            else:
-                self.counter.put(put, port, batch, emitted_ns, stamp.origin, stamp)
+            self._hand(instance, port, batch, stamp)
         if origin:
             self._ended(origin, items, stamp, instance)
+        return 0
+
+    cdef inline int _hand(self, instance, int port, list batch, Stamp stamp) except -1:
+        put = instance.entries[port]
+        if self.keeper is not None:
+            batch = self.keeper.admitted(port, batch, stamp.emitted_ns, stamp.origin)
+        if not PyList_GET_SIZE(batch):
+            pass
+        elif self.counter is None:
+            put(batch)
+        else:
+            self.counter.put(put, port, batch, stamp.emitted_ns, stamp.origin, stamp)
+        return 0
+
+    cdef int _apart(self, instance, Inlet inlet, list pairs, Stamp stamp) except -1:
+        """Records with their errors: they could not be routed or decoded. Without one they could."""
+        cdef int64_t emitted_ns = stamp.emitted_ns, origin = stamp.origin
+        for record, error in pairs:
+            stamp.emitted_ns, stamp.origin = emitted_ns, origin
+            if error is None:
+                self._hand(instance, inlet.port, [record], stamp)
+                continue
+            if isinstance(error, UnreadableError):
+                error = UnreadableError(
+                    f"what came from worker {inlet.peer} on {inlet.label} cannot be unpickled: {error};"
+                    " hand on what pickle can encode, and decode"
+                )
+            instance.reject([(record, error)])
         return 0
 
     cdef bint _begun(self, Stamp stamp) except -1:

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from time import time_ns
 from typing import Any
 
 from tailrace.graph.expand import Chain
-from tailrace.graph.model import DEAD_LETTERS, Graph, Operator, Record
+from tailrace.graph.model import (
+    DEAD_LETTERS,
+    Graph,
+    KeyFunction,
+    Operator,
+    Record,
+    Rule,
+    Stream,
+)
 from tailrace.graph.wiring import InstanceId
+from tailrace.routing.hashing import key_error
 from tailrace.runtime.exchange import Exchange, Lane, Stamp
 from tailrace.runtime.guard import Counts, Timing, guard, measured
 from tailrace.runtime.histogram import Histogram
@@ -98,6 +107,11 @@ def _finder(operator: str, outputs: dict[str, Put]) -> Callable[[str], Put]:
     return find
 
 
+def _keyed(fail: Fail, key_of: KeyFunction | None) -> Fail:
+    """Also says what is wrong with a record's key, if that is why it failed."""
+    return lambda record, error: fail(record, key_error(key_of, record, error))
+
+
 @dataclass
 class Instance:
     """See above. Built by the core, which also runs it."""
@@ -173,7 +187,7 @@ class Instance:
                 if stream.source in self.chain.operators:
                     self._before[name] = stream.source
             self.steps.insert(0, (name, step))
-            guards[name] = self._guards(operator, step, fail)
+            guards[name] = self._guards(operator, step, fail, graph.into(name))
         self._fail = fail
         self.entries = guards[self.chain.operators[0]]
         self._may_be_busy = [step for _, step in self.steps if type(step).busy is not Step.busy]
@@ -181,10 +195,16 @@ class Instance:
         self.source = first if isinstance(first, SourceStep) else None
         self.active = self.source is not None
 
-    def _guards(self, operator: Operator, step: Step, fail: Fail) -> list[Put]:
-        counts = self.counts[operator.name]
+    def _guards(
+        self, operator: Operator, step: Step, fail: Fail, streams: Iterable[Stream]
+    ) -> list[Put]:
+        name, counts = operator.name, self.counts[operator.name]
+        fails = [fail] * operator.ports
+        for stream in streams:
+            if stream.grouping.rule in (Rule.KEY, Rule.PARTIAL_KEY):
+                fails[stream.port] = _keyed(fails[stream.port], stream.grouping.function)
         puts = [
-            guard(operator.name, step.process, port, fail, counts, self.timing, self.clock_ns)
+            guard(name, step.process, port, fails[port], counts, self.timing, self.clock_ns)
             for port in range(operator.ports)
         ]
         is_sink = set(operator.outputs) <= {DEAD_LETTERS}
@@ -291,13 +311,15 @@ class Instance:
                 yield
             if isinstance(step, Stateful):
                 step.finished = True
-        for routers in self.routers.values():
-            for router in routers:
-                router.exchange.deal_all()
-        # What cannot be sent is found out when it is, and goes to dead letters before their end.
-        sending = [(lane, lane.takes) for lane in self._lanes() if lane.records]
-        while any(lane.records and lane.takes == takes for lane, takes in sending):
-            yield
+        # What cannot be sent is found out when it is, and goes to dead letters before their end;
+        # then the same holds for these.
+        for _ in range(2):
+            for routers in self.routers.values():
+                for router in routers:
+                    router.exchange.deal_all()
+            sending = [(lane, lane.takes) for lane in self._lanes() if lane.records]
+            while any(lane.records and lane.takes == takes for lane, takes in sending):
+                yield
         for routers in self.routers.values():
             for router in routers:
                 router.mark(End(ended_ns))

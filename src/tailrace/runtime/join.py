@@ -145,6 +145,20 @@ class _JoinStep(TimedStep):
 
 
 @dataclass(frozen=True)
+class MigratingRecords:
+    """A migration of one record, for all that a join keeps of a key."""
+
+    migrate: Callable[[Any, Any, int], Any]
+
+    def __call__(self, key: Hashable, kept: Any, version: int) -> Any:
+        """Both sides."""
+        return tuple(
+            [(time, self.migrate(key, record, version), matched) for time, record, matched in side]
+            for side in kept
+        )
+
+
+@dataclass(frozen=True)
 class Join:
     """Pairs of records with equal keys whose times differ by no more than a bound."""
 

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 Item = tuple[int, int, list[Record]] | tuple[int, int, list[Any], bool] | Marker
 """Records with the time their source emitted them (ns) and their origin, or a marker.
 
-With a fourth part the records are pairs of a record that could not be routed, and the error.
+With a fourth part the records are pairs of a record that could not be routed, and the error. So are
+those of a jumbo of which some could not be unpickled where it came; the others have None for it.
 """
 
 _LARGE_BYTES = 512

@@ -29,7 +29,7 @@ class Operator:
     that is as if the record had not come, and `on_error` says what follows.
 
     Attributes of your own belong to the instance, not to a key. Records that come in may be held by
-    others, too: do not change them, emit new ones.
+    others, too: do not change them, emit new ones. Nor emit a state that you change: emit a copy.
 
     >>> class EveryTenth(Operator):
     ...     def process(self, record):
@@ -57,12 +57,16 @@ class Operator:
         raise NotImplementedError
 
     def timer(self, tag: Any) -> None:
-        """A timer is due; `self.key` and `self.state` are those of the record that set it."""
+        """A timer is due; `self.key` and `self.state` are those of the record that set it.
+
+        There is no record that `on_error` could treat: what this raises fails the job.
+        """
 
     def finish_key(self) -> None:
         """The input has ended: the last call for each key that has state, or timers not yet due.
 
         Timers are not called any more, nor can new ones be set: emit here what waited for them.
+        What this raises fails the job, as in `timer`.
         """
 
     def finish(self) -> None:
@@ -144,7 +148,13 @@ class _OperatorStep(Stateful):
         self._emitted.append(results)
 
     def _set_timer(self, delay_s: float, tag: Any = None) -> None:
-        self._asked.append((self._context.clock_ns() + round(delay_s * 1e9), tag))
+        try:
+            delay_ns = round(delay_s * 1e9)
+        except (TypeError, ValueError, OverflowError):
+            raise ValueError(
+                f"set_timer() got a delay of {delay_s!r}; it must be a finite number of seconds"
+            ) from None
+        self._asked.append((self._context.clock_ns() + delay_ns, tag))
 
     def _cancel_timer(self, tag: Any = None) -> None:
         self._asked.append((None, tag))

@@ -12,7 +12,7 @@ from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport calloc, free
 
 from tailrace.graph.model import Rule
-from tailrace.routing.hashing import stable_hash
+from tailrace.routing.hashing import key_error, stable_hash
 from tailrace.runtime.markers import BEGINNING
 
 from tailrace.routing.sketch cimport PairSketch
@@ -219,11 +219,12 @@ cdef class Router:
         if exchange.queue is not None:
             return exchange.enqueue(self, records, self.stamp, self.full)
         share = exchange.share() or max(<Py_ssize_t>LEAST_SHARE, self._usual(size))
-        if size <= share:
-            return self._to(<Lane>exchange.lanes[exchange.choose(self.stamp.now_ns)], records)
+        cdef Lane lane
         while start < size:
             end = min(start + share, size)
-            self._to(<Lane>exchange.lanes[exchange.choose(self.stamp.now_ns)], records[start:end])
+            lane = <Lane>exchange.lanes[exchange.choose(self.stamp.now_ns)]
+            self._to(lane, records if share >= size else records[start:end])
+            lane.publish()
             start = end
         return 0
 
@@ -295,7 +296,7 @@ cdef class Router:
                 known = PyDict_GetItemWithError(targets, key)
                 lane = self._place(key) if known is NULL else <Lane>known
             except Exception as error:
-                self._reject(record, error)
+                self._reject(record, key_error(key_of, record, error))
                 continue
             self._one(lane, record)
         return 0
@@ -336,7 +337,7 @@ cdef class Router:
                 if not self.dice >> SAMPLED_SHIFT and self.receivers > 2:
                     self._sample(key)
             except Exception as error:
-                self._reject(record, error)
+                self._reject(record, key_error(key_of, record, error))
                 continue
             if PyTuple_GET_SIZE(choices) == 2:
                 first, second = choices

@@ -200,6 +200,9 @@ class Stateful(Step):
         """While it runs: what another step has beside its keys, whose place it takes, too."""
         self.put_shared(shared)
 
+    def hear_of(self, shared: Any) -> None:
+        """What another step has beside its keys, some of which come here. It keeps its place."""
+
     # ---- cuts ----
 
     def watch(self) -> None:
@@ -347,6 +350,9 @@ class Stateful(Step):
                     self.put_shared(shared)
             if not going_on.shared:
                 self.be_beside(going_on.beside)
+            for shared in going_on.beside:
+                if shared is not None:
+                    self.hear_of(shared)
             self.restore(going_on.entries)
             self._all_are_new()
         self._shared = self._shared_before = pickle.dumps(self.shared(), 5)

@@ -1,25 +1,32 @@
-"""A debug mode for tests: finds operators that change what they got, and what could not travel.
+"""A debug mode for tests: finds operators that change what they share, and what could not travel.
 
 And key functions that do not give the same twice, of which one call finds the instance and another
 the state.
 
-Operators may share records with others in the same worker, and get copies from elsewhere. So one
-that changes its records, or hands on what cannot be encoded, works or fails by where it happens to
-run. Here every record is encoded when it is handed on, before an operator gets it and after, which
-is slow.
+Operators may share records with others in the same worker, and get copies from elsewhere; and what
+is handed on together is seen later than what is handed on alone. So an operator that changes its
+records, or what it has handed on, or hands on what cannot be encoded and decoded, works or fails by
+where it happens to run and how records are batched. Here steps get their records one by one, and
+every record is encoded when it is handed on, before an operator gets it and after, which is slow.
 """
 
 from __future__ import annotations
 
 import pickle
+from collections import deque
 from collections.abc import Callable, Iterator
-from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
 from tailrace.graph.model import Graph, Record, Rule
 from tailrace.runtime.instance import Context
 from tailrace.runtime.step import OperatorFailed, Put, Step
+
+_REMEMBERED = 256
+"""So many of the last records that a step took or handed on are looked at again in later calls."""
+
+_CALLS = ("advance", "on_timer", "on_wake", "finish")
+"""What else a step's code runs in, beside `process`."""
 
 
 def strict(graph: Graph) -> Graph:
@@ -32,10 +39,32 @@ def strict(graph: Graph) -> Graph:
         keys = [
             (stream.port, stream.grouping.function)
             for stream in graph.into(operator.name)
-            if stream.grouping.rule is Rule.KEY and stream.grouping.function is not None
+            if stream.grouping.rule in (Rule.KEY, Rule.PARTIAL_KEY)
+            and stream.grouping.function is not None
         ]
         operators.append(replace(operator, logic=_Watched(operator.logic, streams, keys)))
     return replace(graph, operators=tuple(operators))
+
+
+class _Shared:
+    """Records that a step shares with others, and how they were encoded when that began."""
+
+    def __init__(self, operator: str) -> None:
+        self._operator = operator
+        self._records: deque[tuple[Record, bytes, Callable[[Record], Exception]]] = deque()
+
+    def note(self, record: Record, encoded: bytes, told: Callable[[Record], Exception]) -> None:
+        """It must not change from now on; if it does, `told(as it was)` says what was wrong."""
+        if encoded and not _never_changes(record):
+            self._records.append((record, encoded, told))
+
+    def check(self) -> None:
+        """Raise OperatorFailed if one has changed. Only so many are remembered after that."""
+        for record, encoded, told in self._records:
+            if _has_changed(record, encoded):
+                raise OperatorFailed(self._operator, record, told(pickle.loads(encoded)))
+        while len(self._records) > _REMEMBERED:
+            self._records.popleft()
 
 
 @dataclass(frozen=True)
@@ -49,41 +78,63 @@ class _Watched:
 
     def start(self, context: Context) -> Step:
         """Make the step, and stand before and behind it."""
-        step: Step = self.logic.start(replace(context, put=self._checked(context)))
-        process, name = step.process, context.operator
+        name, shared = context.operator, _Shared(context.operator)
+        step: Step = self.logic.start(replace(context, put=self._checked(context, shared)))
+        process = step.process
 
         def watched(records: Iterator[Record], port: int) -> None:
-            seen = [(record, _encoded(record)) for record in copy(records)]
-            for record, _ in seen:
+            for record in records:
+                shared.note(record, _encoded(record), _changed)
                 for at, key_of in self.keys:
                     if at == port and (error := _unsteady(key_of, record)) is not None:
                         raise OperatorFailed(name, record, error)
-            process(records, port)
-            for record, before in seen:
-                if _has_changed(record, before):
-                    raise OperatorFailed(name, record, _changed(before))
+                process(iter((record,)), port)
+            shared.check()
 
         step.process = watched  # type: ignore[method-assign]
+        for call in _CALLS:
+            if getattr(type(step), call) is not getattr(Step, call):
+                setattr(step, call, _then(getattr(step, call), shared.check))
         return step
 
-    def _checked(self, context: Context) -> Any:
+    def _checked(self, context: Context, shared: _Shared) -> Any:
         def way(output: str) -> Put:
             put = context.put(output)
             stream = self.streams.get(output, f"{context.operator}[{output}]")
 
+            def told(before: Record) -> Exception:
+                return _changed_behind(stream, before)
+
             def checked(records: list[Record]) -> None:
+                shared.check()
                 for record in records:
                     try:
-                        pickle.dumps(record, 5)
+                        encoded = pickle.dumps(record, 5)
+                        pickle.loads(encoded)
                     except Exception as error:
                         raise OperatorFailed(
                             context.operator, record, _unfit(stream, error)
                         ) from error
+                    shared.note(record, encoded, told)
                 put(records)
 
             return checked
 
         return way
+
+
+def _then(call: Callable[..., None], check: Callable[[], None]) -> Callable[..., None]:
+    def both(*arguments: Any) -> None:
+        call(*arguments)
+        check()
+
+    return both
+
+
+def _never_changes(record: Record) -> bool:
+    if type(record) in (tuple, frozenset):
+        return all(map(_never_changes, record))
+    return record is None or type(record) in (str, bytes, int, float, bool)
 
 
 def _encoded(record: Record) -> bytes:
@@ -97,7 +148,10 @@ def _has_changed(record: Record, before: bytes) -> bool:
     if not before or _encoded(record) == before:
         return False
     # An object may be encoded in other words and be equal: one that keeps what it worked out.
-    return bool(pickle.loads(before) != record)
+    try:
+        return bool(pickle.loads(before) != record)
+    except Exception:
+        return True  # arrays, say, of which nobody knows whether they are equal
 
 
 def _unsteady(key_of: Callable[[Record], Any], record: Record) -> Exception | None:
@@ -113,15 +167,23 @@ def _unsteady(key_of: Callable[[Record], Any], record: Record) -> Exception | No
     )
 
 
-def _changed(before: bytes) -> Exception:
+def _changed(before: Record) -> Exception:
     return ValueError(
-        f"it has changed its record, which was {pickle.loads(before)!r}: others may hold the same"
-        " object, or a copy; make a new record instead"
+        f"it has changed its record, which was {before!r}: others may hold the same object, or a"
+        " copy; make a new record instead"
+    )
+
+
+def _changed_behind(stream: str, before: Record) -> Exception:
+    return ValueError(
+        f"what it handed on along {stream!r} has changed since then, when it was {before!r}: do not"
+        " emit a state that you change, for who reads it sees the change or not by where it runs"
+        " and what came together; hand on a copy, or give a new state each time"
     )
 
 
 def _unfit(stream: str, error: Exception) -> Exception:
     return TypeError(
         f"the record cannot travel along {stream!r} if the two ends are in different workers:"
-        f" {error!r}; hand on what pickle can encode"
+        f" {error!r}; hand on what pickle can encode, and decode"
     )

@@ -77,6 +77,7 @@ class Taking:
         """Take in what somebody gives."""
         if given.shared is not None:
             self._shared[given.giver] = given.shared
+            self._hear_of(given.shared)
             if not self._comes:
                 self._merge(given)
         self._early.append(given)
@@ -88,6 +89,12 @@ class Taking:
                 self._put_in(one)
         if self._begun and not self.ready and not self._undone:
             self._is_ready()
+
+    def _hear_of(self, shared: Shared) -> None:
+        for name, (value, _) in shared.items():
+            step = self._steps.get(name)
+            if isinstance(step, Stateful) and value is not None:
+                call(name, "restore", step.hear_of, value)
 
     def _merge(self, given: Given) -> None:
         """What an instance that leaves for good has beside its keys; this one has its place."""

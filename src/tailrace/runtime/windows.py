@@ -346,6 +346,25 @@ def append(state: list[Record] | None, record: Record) -> list[Record]:
 
 
 @dataclass(frozen=True)
+class MigratingWindows:
+    """A migration of one window's state, for all windows of a key."""
+
+    migrate: Callable[[Any, Any, int], Any]
+
+    def __call__(self, key: Hashable, kept: Any, version: int) -> Any:
+        """What is kept for a key: fixed windows by number, or sessions."""
+        if isinstance(kept, dict):
+            return {
+                number: (self.migrate(key, state, version), given)
+                for number, (state, given) in kept.items()
+            }
+        return [
+            (start, end, self.migrate(key, state, version), fired)
+            for start, end, state, fired in kept
+        ]
+
+
+@dataclass(frozen=True)
 class Windowed:
     """State per key and window: a `WindowResult` for each when its time is over."""
 

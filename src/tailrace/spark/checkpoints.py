@@ -13,9 +13,9 @@ from pathlib import Path
 from tailrace.checkpoint.committing import Committer, operators_with_versions
 from tailrace.checkpoint.copying import copy_epoch, copy_notes
 from tailrace.checkpoint.epochs import Epochs
-from tailrace.checkpoint.errors import CheckpointError
+from tailrace.checkpoint.errors import CheckpointError, LeaseHeldError
 from tailrace.checkpoint.folder import Folder, folder_at
-from tailrace.checkpoint.lease import take_lease
+from tailrace.checkpoint.lease import held_by, take_lease
 from tailrace.checkpoint.manifest import Manifest
 from tailrace.checkpoint.restoring import check_fits
 from tailrace.checkpoint.store import Store
@@ -91,11 +91,11 @@ class Checkpoints:
         coordinator.checkpoint(self.committer, epochs, self.going_on, self.kept_in)
 
     def savepoint(self, coordinator: Coordinator, where: Path | str, timeout_s: float) -> Manifest:
-        """Make an epoch now, and copy it."""
+        """Make an epoch now, and copy it. One that is under way lacks what came since it began."""
         target = new_folder(where)
-        before, deadline_s = self.committer.manifest.epoch, time.monotonic() + timeout_s
-        coordinator.ask_epoch()
-        while self.committer.manifest.epoch == before:
+        deadline_s = time.monotonic() + timeout_s
+        counts = coordinator.ask_epoch()
+        while not counts():
             if coordinator.roster.over:
                 raise CheckpointError("the job ended before there was an epoch to copy")
             if time.monotonic() > deadline_s:
@@ -109,20 +109,34 @@ class Checkpoints:
             copied.set()
 
         self.committer.savepoint(target, done)
-        if not copied.wait(max(deadline_s - time.monotonic(), 0.0)):
-            raise TimeoutError(f"the epoch was not copied to {target.url!r} within {timeout_s} s")
+        while not copied.wait(_LOOK_S):
+            if self.committer.closed and not copied.is_set():
+                raise CheckpointError("the job ended before its epoch was copied")
+            if time.monotonic() > deadline_s:
+                raise TimeoutError(
+                    f"the epoch was not copied to {target.url!r} within {timeout_s} s"
+                )
         if isinstance(results[0], CheckpointError):
             raise results[0]
         return results[0]
 
     def copy_last(self, where: Path | str) -> Manifest:
         """When the job has ended behind an epoch: copy that."""
+        last = self.committer.manifest
         if not self.ended:
             raise CheckpointError(
                 f"the job has ended without a last epoch, so nothing was copied to {str(where)!r};"
-                f" the newest in {self.url!r} is {self.committer.manifest.epoch}"
+                f" the newest in {self.url!r} is {last.epoch}"
             )
-        return copy_epoch(folder_at(self.url), self.committer.manifest, new_folder(where))
+        folder = folder_at(self.url)
+        with take_lease(folder, last.name):  # whoever goes on from it waits until that is done
+            found = Store(folder).latest()
+            if found is None or found.file != last.file:
+                raise CheckpointError(
+                    f"epoch {last.epoch} in {self.url!r} was not copied to {str(where)!r}: it is"
+                    f" no longer the newest that counts, which is {found.file if found else None!r}"
+                )
+            return copy_epoch(folder, last, new_folder(where))
 
     def close(self) -> None:
         """Let go of the folder."""
@@ -164,6 +178,12 @@ def savepoint_at(where: Path | str) -> tuple[str, Manifest]:
         _LOG.warning("%s", damaged)
     if found is None or not found.epoch:
         raise CheckpointError(f"there is no epoch in {folder.url!r} to restore")
+    if who := held_by(folder):
+        raise LeaseHeldError(
+            f"restore={str(where)!r} is the folder of {who}, which clears away old epochs as it"
+            " goes. Let that job make a savepoint, job.savepoint(folder), and restore that; or stop"
+            " it first"
+        )
     return folder.url, found
 
 

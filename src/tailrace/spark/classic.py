@@ -152,23 +152,28 @@ class Classic:
         """Has their executors ended and replaced, by an interface of Spark's own."""
         if not hosts or self.is_local:
             return
-        with suppress(Exception):
+        told = ", ".join(hosts)
+        try:
             for one in at(self._executors(), hosts):
                 self._context._jsc.sc().killAndReplaceExecutor(one.id)
-            _LOG.warning(
-                "no answer from %s: the executors there are given up, and jobs start on what is"
-                " left",
-                ", ".join(hosts),
-            )
+        except Exception as error:
+            _LOG.warning("no answer from %s, and Spark does not give it up: %s", told, error)
+            return
+        _LOG.warning(
+            "no answer from %s: the executors there are given up, and jobs start on what is left",
+            told,
+        )
 
     def _executors(self) -> list[Executor]:
         """Those that count as alive, without the driver."""
         found = []
-        with suppress(Exception):  # no public interface has their numbers
+        try:  # no public interface has their numbers
             listed = self._context._jsc.sc().statusStore().executorList(True)
             for index in range(listed.size()):
                 one = listed.apply(index)
                 host, _, port = one.hostPort().rpartition(":")
                 if one.id() != "driver" and host and port.isdigit():
                     found.append(Executor(one.id(), host, int(port)))
+        except Exception as error:
+            _LOG.debug("Spark does not say which executors it has: %s", error)
         return found

@@ -366,6 +366,11 @@ class Job:
         if savepoint is not None:
             if self._checkpoints is None:
                 raise ValueError(_NO_CHECKPOINTS)
+            if not drain:
+                raise ValueError(
+                    f"drain=False ends the job without a last epoch, so nothing can be copied to"
+                    f" {str(savepoint)!r}; leave drain out, or call job.savepoint() first"
+                )
             new_folder(savepoint)
         self._coordinator.stop(drain)
         self._await_end(timeout_s)

@@ -4,17 +4,21 @@ Du's table 5.4 says when each technique is worth it, and leaves it to people to 
 
 | condition of a stream, measured per period | tried first |
 |---|---|
-| some receivers are much slower than others of the same operator | balance |
+| some receivers are much slower than others of the operator, or all have some queues | balance |
 | its receivers are busy, all of its inputs shuffled, all on one node | shared (else balance) |
 | queues and workers are not busy, but some records take far longer than most | replay |
 
 A condition is where to look, and not a proof. What it suggests is turned on for a period, on trial,
 and stays only if the p99 from source to sink was better than before by more than chance; else it is
-undone, and not tried again for a time that doubles. What is on is left again when it is found to be
-no better than without: its condition is gone, or the p99 above what it was without it. So a trial
-makes things worse for a period at most, and what does not help is tried ever more rarely; that
-holds for going back to nothing, too, unless the p99 doubles. How much is chance, how long a period
-is and how fast old periods are forgotten follows from how much p99s of like periods differ.
+undone, and not tried again for a time that doubles. One look is not much: the p99 of a few hundred
+records is off by a fifth, and other programs may have had the machine for a while. So the condition
+counts as a first look, and while it is open there are more, `_MOST_LOOKS` at most; behind each that
+was worse comes a period as it was before, which tells anew what that is like. What is on is left
+again when it is found to be no better than without: its condition is gone, or the p99 above what it
+was without it. So a trial makes things worse for a period at most, and what does not help is tried
+ever more rarely; that holds for going back to nothing, too, unless the p99 doubles. How much is
+chance, how long a period is and how fast old periods are forgotten follows from how much p99s of
+like periods differ.
 
 Pure: figures and a clock in, decisions out.
 """
@@ -24,22 +28,29 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import exp, log, sqrt
+from statistics import fmean, median_low
 
 from tailrace.tail.conditions import OFF_SETTING, Period, Setting, Thresholds, suggestions, wanted
 
 _SIGMAS = 1.5
 """By how many usual differences of like periods a trial must be better."""
+_HOPE = log(0.75)
+"""What a condition counts for: a look in which it was so much better."""
+_MOST_LOOKS = 4
+_TWICE = log(2)
+_BELIEVED = 3.0
+"""No single period counts for more than so many usual differences: it may be an accident."""
 _LEAST_MARGIN, _MOST_MARGIN = log(1.05), log(1.5)
 _FIRST_NOISE, _LEAST_NOISE = log(1.08), log(1.01)
 _ERROR = 3.5
 """Over the root of how many latencies there are: by so much a p99 of them is off, usually. Of an
 exponential tail it would be 2.2, but who waits behind others waits as long as they do."""
-_WILD = 3.0
 _NEWS, _BREAKING_NEWS = 0.25, 0.6
-"""How much a period counts beside those before; if two in turn are off to the same side, more."""
+"""How much a period counts beside many before; if two in turn are off to the same side, more."""
+_LIKE = 4
+"""So many periods make an average."""
 _STEADY, _RESTLESS = log(1.05), log(1.25)
 """Where like periods differ by more they should be longer, by less shorter."""
-_TWICE = log(2)
 _LEAVES = 1.5
 """After so many p99s what was emitted before is gone."""
 _PERIODS_BEFORE, _MOST_PERIODS_BEFORE = 2, 6
@@ -61,13 +72,23 @@ class Decision:
 class _Trial:
     setting: Setting
     why: str
-    before: float
-    """The logarithm of the p99 that it has to beat."""
     period: Period
     """The one that has suggested it."""
-    fewer: bool
+    hoped: bool = False
+    """Whether a condition speaks for it, and it has not failed yet."""
+    fewer: bool = False
     """Whether it is less than what is kept: then it need not be better."""
+    before: float | None = None
+    """The logarithm of the p99 that it has to beat, if that is not what is kept has on average."""
     seen: list[float] = field(default_factory=list)
+    """Logarithms of p99s with it."""
+    looks: list[float] = field(default_factory=list)
+    """How far they were above what they have to beat."""
+
+    @property
+    def p99(self) -> float:
+        """The logarithm of what it is with it, accidents aside."""
+        return median_low(self.seen)
 
 
 @dataclass
@@ -133,7 +154,7 @@ class Chooser:
         self._side = 0
         self._noise = _FIRST_NOISE
         self._error = 0.0
-        self._periods = self._needless = 0
+        self._periods = self._needless = self._averaged = 0
         self._failures: dict[str, _Failure] = {}  # by what was on, whichever streams had it
 
     @property
@@ -153,9 +174,16 @@ class Chooser:
         return max(settle_s, REPLAY_LEARNS_S) if self.present.replay else settle_s
 
     @property
+    def _usual(self) -> float:
+        return max(self._noise, self._error)
+
+    @property
     def _margin(self) -> float:
-        noise = max(self._noise, self._error)
-        return min(max(_SIGMAS * noise, _LEAST_MARGIN), _MOST_MARGIN)
+        return min(max(_SIGMAS * self._usual, _LEAST_MARGIN), _MOST_MARGIN)
+
+    def _believed(self, apart: float) -> float:
+        most = min(_BELIEVED * self._usual, _TWICE)
+        return min(max(apart, -most), most)
 
     def due(self, seconds: float, records: int) -> bool:
         """Whether a period that has lasted for so long, with so many latencies, is over."""
@@ -175,6 +203,7 @@ class Chooser:
         """Something else was changed: what was measured before says little about what comes."""
         if self._trial is not None:
             self._trial.seen.clear()
+            self._trial.looks.clear()
         self._periods, self._last, self._side = 0, None, 0
 
     def decide(self, now_s: float, period: Period) -> Decision:
@@ -183,24 +212,32 @@ class Chooser:
             return Decision(None, "nothing came out")
         p99, self._p99_s = log(period.p99_ms), period.p99_ms / 1e3
         self._error = _ERROR / sqrt(max(period.records, 1))
-        if self._trial is not None:
-            return self._judge(now_s, self._trial, p99)
-        steady = self._p99 is not None and abs(p99 - self._p99) <= self._margin
+        trial = self._trial
+        if trial is not None and self.present == trial.setting:
+            return self._judge(now_s, trial, p99)
+        apart = None if self._p99 is None else p99 - self._p99
         self._learn(p99)
-        enough = _PERIODS_BEFORE if steady else _MOST_PERIODS_BEFORE
-        if self._periods < enough and not self._is_worse(p99):
-            return Decision(None, f"{self._told()}; looked at for {self._periods} periods")
-        if self._is_worse(p99) and self._may(OFF_SETTING, now_s):
+        if trial is not None:
+            return self._resume(now_s, trial, p99)
+        worse = self._is_worse(p99)
+        if worse and self._may(OFF_SETTING, now_s):
             assert self._without is not None
             why = f"the p99 is above the {_ms(self._without)} without"
-            # What is average no longer counts, but only if it is worse is it left.
-            return self._begin(_Trial(OFF_SETTING, why, p99, period, fewer=False))
-        for setting, why in self._ideas(period):
+            return self._begin(_Trial(OFF_SETTING, why, period, before=p99))
+        steady = apart is not None and abs(apart) <= self._margin
+        rises = apart is not None and apart > 0
+        enough = _PERIODS_BEFORE if steady or rises else _MOST_PERIODS_BEFORE
+        if self._periods < enough and not worse:
+            return Decision(None, f"{self._told()}; looked at for {self._periods} periods")
+        for setting, why, speaks in self._ideas(period):
+            if not speaks and not steady and self._periods < _MOST_PERIODS_BEFORE:
+                break
             if setting != self._kept and self._may(setting, now_s):
-                assert self._p99 is not None
+                hoped = speaks and self._kind(setting) not in self._failures
                 fewer = setting.is_part_of(self._kept)
-                return self._begin(_Trial(setting, why, self._p99, period, fewer))
-        self.settled = True
+                return self._begin(_Trial(setting, why, period, hoped, fewer))
+        else:
+            self.settled = True
         return Decision(None, self._told())
 
     # ---- what is known ----
@@ -208,16 +245,23 @@ class Chooser:
     def _learn(self, p99: float) -> None:
         """Another period of what is kept."""
         self._periods += 1
-        if self._p99 is None or self._last is None:
-            self._p99 = p99 if self._p99 is None else self._p99 + _NEWS * (p99 - self._p99)
+        self._averaged = min(self._averaged + 1, _LIKE)
+        if self._p99 is None:
+            self._p99 = p99
+        elif self._last is None:
+            self._p99 += self._believed(p99 - self._p99) / self._averaged
         else:
-            step = min(abs(p99 - self._last), _WILD * self._noise)  # a load that jumps is no noise
+            # A load that jumps is no noise.
+            step = min(abs(p99 - self._last), _BELIEVED * self._noise)
             self._noise = max(self._noise + _NEWS * (step - self._noise), _LEAST_NOISE)
             apart = p99 - self._p99
             side = (apart > self._margin) - (apart < -self._margin)
             shifts = side != 0 and side == self._side
             self._side = side
-            self._p99 += (_BREAKING_NEWS if shifts else _NEWS) * apart
+            if shifts:
+                self._p99 += _BREAKING_NEWS * apart
+            else:
+                self._p99 += self._believed(apart) / self._averaged
         self._last = p99
         if self._kept == OFF_SETTING:
             self._without = self._p99
@@ -228,7 +272,7 @@ class Chooser:
 
     def _forget(self) -> None:
         self._p99 = self._last = None
-        self._periods = self._needless = self._side = 0
+        self._periods = self._needless = self._side = self._averaged = 0
 
     # ---- what to try ----
 
@@ -236,15 +280,18 @@ class Chooser:
         """Whether the last period of what is on was worse than those without it."""
         if self._kept == OFF_SETTING or self._without is None:
             return False
+        assert self._p99 is not None
+        if self._averaged == _LIKE and self._p99 > self._without + self._margin / 2:
+            return True
         return p99 > self._without + self._margin
 
-    def _ideas(self, period: Period) -> Iterator[tuple[Setting, str]]:
+    def _ideas(self, period: Period) -> Iterator[tuple[Setting, str, bool]]:
         kept = self._kept
         if kept != OFF_SETTING:
             needed, gone = wanted(kept, period)
             self._needless = self._needless + 1 if needed != kept else 0
             if self._needless >= _PERIODS_WITHOUT_NEED:
-                yield needed, gone
+                yield needed, gone, False
         yield from suggestions(kept, period, self.thresholds)
 
     def _may(self, setting: Setting, now_s: float) -> bool:
@@ -261,17 +308,52 @@ class Chooser:
     # ---- what came of it ----
 
     def _judge(self, now_s: float, trial: _Trial, p99: float) -> Decision:
+        before = self._p99 if trial.before is None else trial.before
+        assert before is not None
+        look = self._believed(p99 - before)
         trial.seen.append(p99)
-        found = sum(trial.seen) / len(trial.seen)
-        change = f"p99 {_ms(trial.before)} before, {_ms(found)} with it"
-        most = trial.before + (self._margin if trial.fewer else -self._margin)
-        if found < most:
-            return self._keep(now_s, trial, found, f"{trial.setting}: {trial.why}; {change}")
-        if found <= trial.before and len(trial.seen) < 2:
-            return Decision(None, f"tries {trial.setting} for another period: {change}")
-        wait_s = self._failed(trial.setting, now_s, trial.before)
+        trial.looks.append(look)
+        looks = [*trial.looks, *([_HOPE] if trial.hoped else [])]
+        found = fmean(looks)
+        # What it is compared with is an average, and off by something, too.
+        usual = self._usual * sqrt((1 + 1 / max(self._averaged, 1)) / len(looks))
+        margin = min(max(_SIGMAS * usual, _LEAST_MARGIN), _MOST_MARGIN)
+        change = f"p99 {_ms(before)} before, {_ms(trial.p99)} with it"
+        if found < (margin if trial.fewer else -margin):
+            if trial.setting != OFF_SETTING or trial.fewer:
+                return self._keep(now_s, trial, f"{trial.setting}: {trial.why}; {change}")
+            return self._pause(trial, change)  # was it an accident that what is on was worse?
+        again = self._kind(trial.setting) in self._failures
+        open_yet = found <= (margin if trial.hoped else 0) and not (again and look > 0)
+        if open_yet and len(trial.looks) < _MOST_LOOKS:
+            if look <= 0:
+                return Decision(None, f"tries {trial.setting} for another period: {change}")
+            return self._pause(trial, change)
+        return self._drop(now_s, trial, before, change)
+
+    def _pause(self, trial: _Trial, change: str) -> Decision:
+        """Have a period as it was before."""
+        self.present = self._kept
+        return Decision(self._kept, f"{self._kept} for a period, to compare: {change}")
+
+    def _resume(self, now_s: float, trial: _Trial, p99: float) -> Decision:
+        """What is kept has had another period."""
+        if trial.before is None or not trial.seen:
+            self.present = trial.setting
+            return Decision(trial.setting, f"tries {trial.setting} again: {_ms(p99)} without it")
+        found = trial.p99
+        change = f"p99 {_ms(p99)} with {self._kept}, {_ms(found)} with {trial.setting}"
+        assert self._p99 is not None
+        if (self._p99 + p99) / 2 > found + self._margin / 2:
+            self.present, self._p99 = trial.setting, p99
+            self._keep(now_s, trial, f"{trial.setting}: {trial.why}; {change}")
+            return Decision(trial.setting, self._why)
+        return self._drop(now_s, trial, p99, change)
+
+    def _drop(self, now_s: float, trial: _Trial, before: float, change: str) -> Decision:
+        wait_s = self._failed(trial.setting, now_s, before)
         if trial.setting == OFF_SETTING:
-            self._without = found
+            self._without = trial.p99
         self.thresholds.wrong(trial.setting, trial.period)
         self._trial, self.present = None, self._kept
         self._last, self._periods = None, _PERIODS_BEFORE - 1
@@ -281,15 +363,17 @@ class Chooser:
         )
         return Decision(self._kept, self._why)
 
-    def _keep(self, now_s: float, trial: _Trial, p99: float, why: str) -> Decision:
+    def _keep(self, now_s: float, trial: _Trial, why: str) -> Decision:
         if self._kept != OFF_SETTING:  # it was there, and is not as good: no way back for a while
-            self._failed(self._kept, now_s, trial.before)
+            assert self._p99 is not None
+            self._failed(self._kept, now_s, self._p99)
         self.thresholds.right(trial.setting)
         self._kept, self._trial, self._why = trial.setting, None, why
         self._forget()
-        self._p99, self._periods = p99, _PERIODS_BEFORE - 1
+        self._p99, self._averaged = trial.p99, len(trial.seen)
+        self._periods = _PERIODS_BEFORE - 1
         if self._kept == OFF_SETTING:
-            self._without = p99
+            self._without = self._p99
         return Decision(None, why)
 
     def _failed(self, setting: Setting, now_s: float, p99: float) -> float:

@@ -15,8 +15,12 @@ UNEVEN = 1.2
 """How much longer than the fastest the slowest receiver takes; Du's threshold."""
 BUSY = 0.5
 """Of the time, receivers of a stream; Du has found 0.58 to be where sharing beats replay."""
+HAS_QUEUES = 0.3
+"""From there on records meet others where they go, and a choice is worth something."""
 IDLE, STILL_IDLE = 0.15, 0.1
-"""Where receivers are busy for less, it hardly matters who gets what."""
+"""Where receivers are busy for less, it hardly matters who gets what, unless they are unequal."""
+HARDLY = 0.02
+"""Up to there not even then."""
 CALM = 0.6
 """Up to there workers have room for what is sent twice."""
 LONG_TAIL = 3.0
@@ -129,7 +133,9 @@ class Thresholds:
 
 def _worth_it(period: Period) -> dict[str, Receiving]:
     return {
-        name: one for name, one in period.streams.items() if one.workers > 1 and one.busy > IDLE
+        name: one
+        for name, one in period.streams.items()
+        if one.workers > 1 and one.busy > (HARDLY if one.uneven > UNEVEN else IDLE)
     }
 
 
@@ -141,22 +147,26 @@ def by_table(period: Period, thresholds: Thresholds) -> dict[str, Tail]:
             found[name] = "balance"
         elif one.busy > BUSY:
             found[name] = "shared" if one.shareable else "balance"
+        elif one.busy > HAS_QUEUES:
+            found[name] = "balance"
     return found
 
 
 def suggestions(
     kept: Setting, period: Period, thresholds: Thresholds
-) -> Iterator[tuple[Setting, str]]:
-    """What is worth a trial, the most likely first, and why."""
+) -> Iterator[tuple[Setting, str, bool]]:
+    """What is worth a trial, the most likely first; why; and whether the table speaks for it."""
     table = by_table(period, thresholds)
     if table:
         # The others, too: a queue that one stream is spared is often met at the next.
-        rest: dict[str, Tail] = dict.fromkeys(_worth_it(period), "balance")
-        yield Setting.of({**rest, **table}), _told(table, period)
+        among = (n for n, one in period.streams.items() if one.workers > 1 and one.busy > HARDLY)
+        rest: dict[str, Tail] = dict.fromkeys(among, "balance")
+        yield Setting.of({**rest, **table}, replay=kept.replay), _told(table, period), True
     calm = period.busy < CALM and all(one.busy < CALM for one in period.streams.values())
     if period.replayable and calm and period.tail > LONG_TAIL and not kept.replay:
         why = f"the p99 is {period.tail:.1f} times the median, workers are {period.busy:.0%} busy"
-        yield Setting.of({}, replay=True), why
+        # Beside what is on: that helps, and would be missed while this is tried.
+        yield Setting.of(dict(kept.modes), replay=True), why, True
     # Beyond the table: what costs a period at most is worth a look where there is any queue.
     ways: tuple[Tail, ...] = ("balance", "shared")
     for mode in ways:
@@ -166,7 +176,8 @@ def suggestions(
             if mode != "shared" or one.shareable
         }
         if modes:
-            yield Setting.of(modes), f"{_told(modes, period)}; as another way to deal"
+            setting = Setting.of(modes, replay=kept.replay)
+            yield setting, f"{_told(modes, period)}; as another way to deal", False
 
 
 def _told(names: Iterable[str], period: Period) -> str:

@@ -58,15 +58,24 @@ class Late:
         waiting: dict[int, int] = {}
         busy: dict[int, int] = {}
         for one in receivers:
-            waiting[one.peer] = waiting.get(one.peer, 0) + one.waiting
-            busy[one.peer] = busy.get(one.peer, 0) + one.waiting + others_now(one, now_ns)
+            peer, has = one.peer, one.waiting
+            waiting[peer] = waiting.get(peer, 0) + has
+            if one.work_ns >= 0 and one.service_ns:
+                busy[peer] = -(-one.work_ns // one.service_ns)
+            else:
+                others = others_now(one, now_ns) if one.others else 0
+                busy[peer] = busy.get(peer, 0) + has + others
         idle, backlog = not any(waiting.values()), queued >= len(waiting)
         best, best_order, best_ns = -1, (0, 0, 0), 0
         count = len(receivers)
         for place, one in enumerate(receivers):
             has = busy[one.peer]
             service_ns = believed_ns(one, waiting[one.peer], now_ns, fastest_ns)
-            if one.fill >= 1 or (not idle and depth(service_ns, one.turn_ns, backlog) <= has):
+            if one.fill >= 1:
+                continue
+            # Who has nothing of ours does not tell us when it is free.
+            tells = waiting[one.peer] if one.work_ns >= 0 else not idle
+            if tells and depth(service_ns, one.turn_ns, backlog) <= has:
                 continue
             order = ((has + 1) * service_ns, one.waiting, (place - self._turn) % count)
             if best < 0 or order < best_order:

@@ -34,6 +34,8 @@ OFF: Tail = "off"
 SHARED: Tail = "shared"
 MODES: tuple[Tail, ...] = get_args(Tail)
 SHUFFLED = (Rule.SHUFFLE, Rule.LOCAL_OR_SHUFFLE)
+_MAY_BE_DEALT = (*SHUFFLED, Rule.FORWARD)
+"""What runs fused is shuffled when a change takes it apart."""
 
 
 def check_tail(tail: str) -> Tail:
@@ -93,11 +95,14 @@ def tail_of(stream: Stream) -> Tail:
 
 
 def with_tail(graph: Graph, tail: str) -> Graph:
-    """The graph with a mode for its shuffled streams that have none of their own."""
+    """The graph with a mode for its streams that have none of their own: while they are shuffled.
+
+    That may be later: operators that run fused can be taken apart while the job runs.
+    """
     mode = check_own(tail)
     streams = tuple(
         replace(one, grouping=replace(one.grouping, tail=mode))
-        if one.grouping.rule in SHUFFLED and one.grouping.tail is None
+        if one.grouping.rule in _MAY_BE_DEALT and one.grouping.tail is None
         else one
         for one in graph.streams
     )
@@ -105,19 +110,19 @@ def with_tail(graph: Graph, tail: str) -> Graph:
 
 
 def changes(graph: Graph, tail: str, streams: Iterable[str] | None = None) -> Mapping[int, Tail]:
-    """The mode of each shuffled stream, by number, or of those with these labels.
+    """The mode of each stream that is shuffled, or may come to be, by number; or of some, by label.
 
     >>> from tailrace.topology import Topology
     >>> topology = Topology()
     >>> topology.source([1]).shuffle().map(abs, parallelism=2).key_by().scan(max).sink(print)
-    >>> changes(topology.graph, "shared")
-    {0: 'shared'}
+    >>> changes(topology.graph, "shared")  # to map; from scan to the sink, should that be shuffled
+    {0: 'shared', 2: 'shared'}
     """
     mode = check_tail(tail)
     known = {
         number: stream.label
         for number, stream in enumerate(graph.streams)
-        if stream.grouping.rule in SHUFFLED
+        if stream.grouping.rule in _MAY_BE_DEALT
     }
     wanted = set(known.values()) if streams is None else set(streams)
     if missing := wanted - set(known.values()):
@@ -132,5 +137,5 @@ def chosen(graph: Graph) -> list[int]:
     return [
         number
         for number, stream in enumerate(graph.streams)
-        if stream.grouping.rule in SHUFFLED and stream.grouping.tail == AUTO
+        if stream.grouping.rule in _MAY_BE_DEALT and stream.grouping.tail == AUTO
     ]

@@ -30,6 +30,10 @@ class Receiver(Protocol):
         """Records of other senders that waited there when it last reported."""
 
     @property
+    def work_ns(self) -> int:
+        """How much work its worker has been given by all senders, as of now; -1: nobody knows."""
+
+    @property
     def service_ns(self) -> int:
         """How long it takes for a record, on average; 0: nobody knows."""
 

@@ -10,7 +10,8 @@ is soon the worst (Mitzenmacher; C3 and Prequal guard against that in other ways
 More guards against herds and against old news:
 
 - what a sender has sent counts at once, and not when the receiver says so;
-- what others have waiting there is taken to be worked off since the report;
+- workers of a node see what each of them has been given by all (`runtime/loads.pyx`); elsewhere,
+  what others have waiting is taken to be worked off since the report;
 - a receiver that was slow, and has had nothing since, is believed to be so for less and less long:
   at last it gets one record, and reports;
 - of equal ones it is each one's turn.
@@ -53,8 +54,10 @@ def others_now(receiver: Receiver, now_ns: int) -> int:
 
 def done_ns(receiver: Receiver, now_ns: int, fastest_ns: int) -> int:
     """About how long a record takes that is sent there now."""
-    waiting = receiver.waiting
+    waiting, work_ns = receiver.waiting, receiver.work_ns
     service_ns = believed_ns(receiver, waiting, now_ns, fastest_ns)
+    if work_ns >= 0:
+        return work_ns + service_ns + receiver.spread_ns + receiver.way_ns
     queued = waiting + others_now(receiver, now_ns)
     spread_ns = receiver.spread_ns
     if service_ns < receiver.service_ns:  # what is no longer believed has no spread either

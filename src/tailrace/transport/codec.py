@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import pickle
 import struct
+from collections.abc import Callable
 from typing import Any
 
 from tailrace.transport.frame import Buffer
@@ -22,6 +23,10 @@ _LARGE_BYTES = 4096
 
 class CodecError(ValueError):
     """Records that cannot be encoded, or a payload that cannot be decoded."""
+
+
+class UnreadableError(CodecError):
+    """A record of a payload that could not be decoded, unlike others of the payload."""
 
 
 class PickleCodec:
@@ -68,14 +73,16 @@ class PickleCodec:
         """Whether records decoded from it would be views on it."""
         return len(payload) > 0 and payload[0] != self._PICKLE_START
 
-    def decode(self, payload: bytes | memoryview) -> list[Any]:
+    def decode(
+        self, payload: bytes | memoryview, loads: Callable[..., Any] = pickle.loads
+    ) -> list[Any]:
         """Return the records; views in them keep the payload alive."""
         try:
             if payload[0] == self._PICKLE_START:
-                records = pickle.loads(payload)
+                records = loads(payload)
             else:
                 pickled, buffers = self._disassemble(memoryview(payload).toreadonly())
-                records = pickle.loads(pickled, buffers=buffers)
+                records = loads(pickled, buffers=buffers)
         except Exception as error:
             raise CodecError(f"no pickle in {len(payload)} bytes: {error!r}") from error
         if type(records) is not list:

@@ -1,62 +1,134 @@
 # cython: language_level=3
 """Cuts a stream of bytes into frames, and gathers small ones; see `frame.py` for what a frame is."""
 
-from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
+from cpython.buffer cimport PyBUF_WRITE, PyBuffer_FillInfo
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.memoryview cimport PyMemoryView_FromMemory
-from cpython.buffer cimport PyBUF_WRITE
-from libc.stdint cimport uint8_t, uint16_t, uint32_t
+from cpython.ref cimport Py_INCREF
+from cpython.tuple cimport PyTuple_SET_ITEM
+from libc.stdint cimport UINT32_MAX, uint8_t, uint16_t, uint32_t
+from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
-from tailrace.transport.frame import MAX_KIND, MAX_TARGET, Frame, FrameError, frame_header
+cdef extern from "Python.h":
+    object PyType_GenericAlloc(type, Py_ssize_t)
+    void PyObject_GC_UnTrack(void *)
+
+from tailrace.transport.frame import MAX_KIND, Frame, FrameError, frame_header
 
 cdef enum:
     HEAD_BYTES = 12
 
-cdef object _new = tuple.__new__
+cdef int MOST_KIND = MAX_KIND
+cdef type _frame = Frame
 
 
-def gather(bytearray into not None, Py_ssize_t payload_bytes, target, kind, buffers):
-    """Append a frame whose buffers have so many bytes together, with its header; all are copied.
+cdef enum:
+    BLOCK_BYTES = 72 * 1024
+    SPARE_BLOCKS = 32
 
-    The same bytes as those of `frame_header`, and refused alike.
+cdef char *_spare[SPARE_BLOCKS]  # what fresh memory costs is the pages that the system gives first
+cdef int _spares = 0
 
-    >>> small = bytearray()
-    >>> gather(small, 2, 7, 2, [b"h", b"i"])
+
+cdef class Gathered:
+    """Small frames one behind the other, copied, to go out together; a buffer that is read only.
+
+    It holds at most `room_bytes`, and no payload above `most_bytes`. It may grow while views of it
+    are in use: they keep showing what they did.
+
+    >>> small = Gathered(room_bytes=1000, most_bytes=100)
+    >>> small.add(7, 2, [b"h", b"i"])
+    14
     >>> bytes(small)
     b'\\x02\\x00\\x00\\x00\\x07\\x00\\x00\\x00\\x02\\x00\\x00\\x00hi'
     """
-    cdef Py_ssize_t before = PyByteArray_GET_SIZE(into), left = payload_bytes, size
-    cdef uint32_t length = payload_bytes, number
-    cdef const uint8_t[::1] view
-    cdef char *out
-    if not (0 <= target <= MAX_TARGET and 0 <= kind <= MAX_KIND):
-        frame_header(payload_bytes, target, kind)  # raises
-    number = target
-    PyByteArray_Resize(into, before + HEAD_BYTES + payload_bytes)
-    out = PyByteArray_AS_STRING(into) + before
-    memcpy(out, &length, 4)
-    memcpy(out + 4, &number, 4)
-    out[8] = kind
-    out[9] = out[10] = out[11] = 0
-    out += HEAD_BYTES
-    for buffer in buffers:
-        if type(buffer) is bytes:
-            size = PyBytes_GET_SIZE(buffer)
-            if size <= left:
-                memcpy(out, PyBytes_AS_STRING(buffer), size)
+
+    cdef char *_at
+    cdef Py_ssize_t _filled_bytes, _room_bytes, _most_bytes
+
+    def __cinit__(self, Py_ssize_t room_bytes, Py_ssize_t most_bytes):
+        global _spares
+        if _spares:
+            _spares -= 1
+            self._at = _spare[_spares]
         else:
-            view = buffer
-            size = view.shape[0]
-            if 0 < size <= left:
-                memcpy(out, &view[0], size)
-        left -= size
+            self._at = <char *>malloc(BLOCK_BYTES)
+            if self._at == NULL:
+                raise MemoryError
+        self._filled_bytes = 0
+        self._room_bytes = min(room_bytes, <Py_ssize_t>BLOCK_BYTES)
+        self._most_bytes = most_bytes
+
+    def __dealloc__(self):
+        global _spares
+        if self._at != NULL and _spares < SPARE_BLOCKS:
+            _spare[_spares] = self._at
+            _spares += 1
+        else:
+            free(self._at)
+
+    def __len__(self):
+        return self._filled_bytes
+
+    def __getbuffer__(self, Py_buffer *buffer, int flags):
+        PyBuffer_FillInfo(buffer, self, self._at, self._filled_bytes, 1, flags)
+
+    def add(self, target, kind, buffers):
+        """Append a frame with these as its payload, and return its size; 0 if it does not fit.
+
+        The same bytes as those of `frame_header` and the payload, and refused alike.
+        """
+        cdef Py_ssize_t left = self._room_bytes - self._filled_bytes - HEAD_BYTES, size
+        cdef long long number = target, sort = kind
+        cdef const uint8_t[::1] view
+        cdef char *head = self._at + self._filled_bytes
+        cdef char *out = head + HEAD_BYTES
+        cdef uint32_t word
+        if not (0 <= number <= UINT32_MAX and 0 <= sort <= MOST_KIND):
+            frame_header(0, target, kind)  # raises
+        left = min(left, self._most_bytes)
+        for buffer in buffers:
+            if type(buffer) is bytes:
+                size = PyBytes_GET_SIZE(buffer)
+                if size > left:
+                    return 0
+                memcpy(out, PyBytes_AS_STRING(buffer), size)
+            else:
+                view = buffer
+                size = view.shape[0]
+                if size > left:
+                    return 0
+                if size:
+                    memcpy(out, &view[0], size)
+            left -= size
+            out += size
         if left < 0:
-            break
-        out += size
-    if left:
-        PyByteArray_Resize(into, before)
-        raise ValueError(f"the buffers do not have {payload_bytes} bytes together, as was said")
+            return 0
+        word = out - head - HEAD_BYTES
+        memcpy(head, &word, 4)  # little-endian, as all machines that Spark runs on
+        word = number
+        memcpy(head + 4, &word, 4)
+        head[8] = sort
+        head[9] = head[10] = head[11] = 0
+        self._filled_bytes += out - head
+        return out - head
+
+
+cdef object _framed(target, kind, body):
+    """A Frame, of which the collector knows nothing: it can be part of no cycle.
+
+    Thousands may come in a batch, and be alive until it is over.
+    """
+    frame = PyType_GenericAlloc(_frame, 3)
+    PyObject_GC_UnTrack(<void *>frame)
+    Py_INCREF(target)
+    PyTuple_SET_ITEM(frame, 0, target)
+    Py_INCREF(kind)
+    PyTuple_SET_ITEM(frame, 1, kind)
+    Py_INCREF(body)
+    PyTuple_SET_ITEM(frame, 2, body)
+    return frame
 
 
 cdef class FrameDecoder:
@@ -169,11 +241,11 @@ cdef class FrameDecoder:
                 f"frame of {payload_bytes} bytes for target {self._target}; "
                 f"the cap is {self._max_frame_bytes}",
             )
-        if self._kind > MAX_KIND or head[9] or reserved:
+        if self._kind > MOST_KIND or head[9] or reserved:
             self._fail(
                 "malformed",
                 f"frame header with kind {self._kind}, flags {head[9]}, reserved {reserved}; "
-                f"kind must be at most {MAX_KIND} and the rest 0",
+                f"kind must be at most {MOST_KIND} and the rest 0",
             )
         self._body = PyBytes_FromStringAndSize(NULL, payload_bytes)
         self._body_bytes = payload_bytes
@@ -182,7 +254,7 @@ cdef class FrameDecoder:
 
     cdef _deliver_if_whole(self, list frames):
         if self._arrived_bytes == self._body_bytes:
-            frames.append(_new(Frame, (self._target, self._kind, self._body)))
+            frames.append(_framed(self._target, self._kind, self._body))
             self._body = None
 
     cdef _fail(self, reason, message):

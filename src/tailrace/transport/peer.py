@@ -15,8 +15,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from tailrace.transport import jumbo
-from tailrace.transport.codec import ALIGNMENT_BYTES, CodecError, PickleCodec
+from tailrace.transport import jumbo, salvage
+from tailrace.transport.codec import ALIGNMENT_BYTES, CodecError, PickleCodec, UnreadableError
 from tailrace.transport.frame import Buffer
 from tailrace.transport.ring import Message, Ring, Writer
 from tailrace.transport.tcp import TcpConnection
@@ -26,7 +26,7 @@ KIND_PIECE = 3
 KIND_LAST_PIECE = 4
 KIND_LAST_STATE = 5
 KIND_CREDIT = 15
-_CREDIT = struct.Struct("<IQIIIII")
+_CREDIT = struct.Struct("<IQIIIIII")
 _MOST = (1 << 32) - 1
 _PIECE_BYTES = 1 << 20
 
@@ -34,7 +34,7 @@ _RANK_BITS = 16
 _RANK_MASK = (1 << _RANK_BITS) - 1
 MOST_WORKERS = 1 << _RANK_BITS
 
-Load = tuple[int, int, int, int]
+Load = tuple[int, int, int, int, int]
 """What a receiver tells beside its credit, each below 2^32; see `Inlet.load`."""
 Parcel = tuple[int, list[Any]]
 """A gate, and the items for it."""
@@ -75,12 +75,29 @@ class JumboCodec:
     def decode(self, payload: bytes | bytearray | memoryview) -> tuple[int, list[Parcel]]:
         """When it was sent, and the parcels. Raises CodecError.
 
-        Records may be views on the payload, but not on one that lies in a ring.
+        Records may be views on the payload, but not on one that lies in a ring. Of a run in which
+        some cannot be unpickled there are pairs of each record and what was wrong, None for most,
+        and behind them True.
         """
         try:
             return jumbo.decode(payload, self._unpickled)
+        except CodecError as error:
+            return self._salvaged(payload, error)
         except ValueError as error:
             raise CodecError(str(error)) from error
+
+    def _salvaged(
+        self, payload: bytes | bytearray | memoryview, error: CodecError
+    ) -> tuple[int, list[Parcel]]:
+        def unpickled(rest: memoryview) -> list[Any]:
+            with rest:
+                return self._pickle.decode(bytes(rest).lstrip(b"\0"), salvage.loads)
+
+        try:
+            sent_ns, parcels = jumbo.decode(payload, unpickled)
+            return sent_ns, [(gate, list(map(_apart, items))) for gate, items in parcels]
+        except Exception:
+            raise error from None  # it was no pickle
 
     def _unpickled(self, rest: memoryview) -> list[Any]:
         padding = 0
@@ -91,6 +108,22 @@ class JumboCodec:
             if type(pickled.obj) is Message and self._pickle.makes_views(pickled):
                 return self._pickle.decode(bytes(pickled))
             return self._pickle.decode(pickled)
+
+
+def _apart(item: Any) -> Any:
+    """An item in which records that could not be unpickled are told from others."""
+    if type(item) is not tuple:
+        return item
+    pairs: list[Any] = []
+    found = False
+    for one in item[2]:
+        unreadable = salvage.unreadable_in(one)
+        if unreadable is not None:
+            found = True
+            pairs.append((unreadable, UnreadableError(repr(unreadable.error))))
+        else:
+            pairs.append((one, None) if len(item) == 3 else one)
+    return (*item[:2], pairs, True) if found else item
 
 
 class Peer:
@@ -144,7 +177,7 @@ class Peer:
         self._write_unsent()
         return True
 
-    def credit(self, gate: int, taken: int, window: int, load: Load = (0, 0, 0, 0)) -> None:
+    def credit(self, gate: int, taken: int, window: int, load: Load = (0, 0, 0, 0, 0)) -> None:
         """Let that worker know, by the next flush, how many of a link's records were taken.
 
         And by how many it may be ahead of that, and what load there is.
@@ -311,5 +344,8 @@ class Arrivals:
         if kind == KIND_LAST_STATE:
             self._state(sender, bytes(whole))
             return
-        sent_ns, parcels = self._codec.decode(whole)
+        try:
+            sent_ns, parcels = self._codec.decode(whole)
+        except CodecError as error:
+            raise CodecError(f"what worker {sender} has sent cannot be decoded: {error}") from error
         self._deliver(sender, parcels, sent_ns, len(whole))

@@ -14,10 +14,14 @@ import ssl
 from collections import deque
 from collections.abc import Sequence
 from itertools import islice
-from typing import Protocol, cast
+from typing import Protocol, TypeAlias, cast
 
 from tailrace.transport.auth import HandshakeError
+from tailrace.transport.decoder import Gathered
 from tailrace.transport.frame import Buffer
+
+Queued: TypeAlias = Buffer | Gathered
+"""What waits to be sent."""
 
 MAX_IOVECS = 512  # Linux takes 1024
 RECORD_BYTES = 16 * 1024  # the largest TLS record
@@ -50,7 +54,7 @@ class Stream(Protocol):
         """
         ...
 
-    def transmit(self, queue: deque[Buffer]) -> int:
+    def transmit(self, queue: deque[Queued]) -> int:
         """Write from the front of the queue; return how many bytes were taken from it."""
         ...
 
@@ -76,7 +80,7 @@ class PlainStream:
         except BlockingIOError:
             return None
 
-    def transmit(self, queue: deque[Buffer]) -> int:
+    def transmit(self, queue: deque[Queued]) -> int:
         """Write until the queue is empty or the socket is full."""
         taken_bytes = 0
         while queue:
@@ -137,7 +141,7 @@ class TlsStream:
             self._shake_hands()
             socket_bytes = 0
 
-    def transmit(self, queue: deque[Buffer]) -> int:
+    def transmit(self, queue: deque[Queued]) -> int:
         """Encrypt and write until the queue is empty or the socket is full."""
         taken_bytes = 0
         established = self._shake_hands()
@@ -186,11 +190,11 @@ class TlsStream:
             self._encrypted = self._encrypted[sent_bytes:]
 
 
-def _front(queue: deque[Buffer]) -> Buffer:
+def _front(queue: deque[Queued]) -> bytes | memoryview:
     """Return the queue's first bytes: a large buffer's batch, or one record of small ones."""
     if len(queue) == 1 or len(queue[0]) >= RECORD_BYTES:
         return memoryview(queue[0])[:CIPHER_BATCH_BYTES]
-    pieces: list[Buffer] = []
+    pieces: list[memoryview] = []
     room_bytes = RECORD_BYTES
     for buffer in queue:
         pieces.append(memoryview(buffer)[:room_bytes])
@@ -200,7 +204,7 @@ def _front(queue: deque[Buffer]) -> Buffer:
     return b"".join(pieces)
 
 
-def _discard(queue: deque[Buffer], taken_bytes: int) -> None:
+def _discard(queue: deque[Queued], taken_bytes: int) -> None:
     """Drop that many bytes from the front of the queue."""
     while taken_bytes:
         first = queue[0]

@@ -32,7 +32,7 @@ from ipaddress import ip_address
 from typing import Self
 
 from tailrace.transport.auth import NONCE_BYTES, Handshake, HandshakeError, Role
-from tailrace.transport.decoder import FrameDecoder, gather
+from tailrace.transport.decoder import FrameDecoder, Gathered
 from tailrace.transport.frame import (
     HEADER_BYTES,
     Buffer,
@@ -41,7 +41,7 @@ from tailrace.transport.frame import (
     frame_header,
 )
 from tailrace.transport.identity import dialer_context
-from tailrace.transport.stream import PlainStream, Stream, TlsStream
+from tailrace.transport.stream import PlainStream, Queued, Stream, TlsStream
 
 Address = tuple[str, int]
 
@@ -50,7 +50,6 @@ _LOST = select.EPOLLHUP | select.EPOLLERR
 _MAX_STRANGER_READ_BYTES = 4096
 _GATHERED_BYTES = 4096
 """Payloads of at most this size are copied, to go out together."""
-_GATHER_BYTES = 64 * 1024
 _SCRATCH_BYTES = 256 * 1024
 _DIRECT_BYTES = 32 * 1024
 """Payloads of which so much is missing are received where they belong, without a copy."""
@@ -165,9 +164,9 @@ class TcpConnection:
         self._max_frame_bytes = config.max_frame_bytes
         self._max_queued_bytes = config.max_queued_bytes
         self._decoder = FrameDecoder(config.max_frame_bytes)
-        self._wire: deque[Buffer] = deque()  # may be written now
-        self._frames: deque[Buffer] = deque()  # becomes `_wire` once the peer is authenticated
-        self._gathered: bytearray | None = None  # the last of them, while it may still grow
+        self._wire: deque[Queued] = deque()  # may be written now
+        self._frames: deque[Queued] = deque()  # becomes `_wire` once the peer is authenticated
+        self._gathered: Gathered | None = None  # the last of them, while it may still grow
         self._queued_bytes = 0
         self.address = address
         self.close_reason: str | None = None
@@ -275,6 +274,10 @@ class TcpConnection:
         Large buffers are not copied: they must not change until they have been written. Raises
         ValueError for a frame above `max_frame_bytes`, ConnectionError when closed.
         """
+        gathered = self._gathered
+        if gathered is not None and (added_bytes := gathered.add(target, kind, buffers)):
+            self._queued_bytes += added_bytes
+            return True
         if self.close_reason is not None:
             raise ConnectionError(f"connection to {self.address} is closed: {self.close_reason}")
         payload_bytes = len(buffers[0]) if len(buffers) == 1 else sum(map(len, buffers))
@@ -283,8 +286,9 @@ class TcpConnection:
                 f"frame of {payload_bytes} bytes for target {target}; "
                 f"the cap is {self._max_frame_bytes}"
             )
-        queued_bytes = self._queued_bytes + HEADER_BYTES + payload_bytes
-        if queued_bytes + self._stream.unsent_bytes > self._max_queued_bytes:
+        frame_bytes = HEADER_BYTES + payload_bytes
+        room_bytes = self._max_queued_bytes - self._queued_bytes - self._stream.unsent_bytes
+        if frame_bytes > room_bytes:
             return False
         if payload_bytes > _GATHERED_BYTES:
             header = frame_header(payload_bytes, target, kind)
@@ -292,12 +296,12 @@ class TcpConnection:
             self._frames.append(header)
             self._frames.extend(buffer for buffer in buffers if len(buffer))
         else:
-            gathered = self._gathered
-            if gathered is None or len(gathered) > _GATHER_BYTES:
-                gathered = self._gathered = bytearray()
-                self._frames.append(gathered)
-            gather(gathered, payload_bytes, target, kind, buffers)
-        self._queued_bytes = queued_bytes
+            most_bytes = min(_GATHERED_BYTES, self._max_frame_bytes)
+            gathered = Gathered(room_bytes, most_bytes)  # until others are queued, or it is sent
+            gathered.add(target, kind, buffers)
+            self._gathered = gathered
+            self._frames.append(gathered)
+        self._queued_bytes += frame_bytes
         return True
 
     def flush(self) -> None:
@@ -340,6 +344,7 @@ class TcpConnection:
             self.close_reason = reason
             self._wire.clear()
             self._frames.clear()
+            self._gathered = None
             self._queued_bytes = 0
             self._sock.close()
 

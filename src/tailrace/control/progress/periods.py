@@ -59,8 +59,8 @@ def period_of(
     graph = deployment.graph
     streams = {}
     for number in numbers:
-        if number not in deployment.gates:
-            continue  # fused: nothing travels
+        if number not in deployment.gates or graph.streams[number].grouping.rule not in SHUFFLED:
+            continue  # fused, or from instance to instance: nothing is dealt
         ranks = {gate.worker for gate in deployment.gates[number]} - {NOWHERE}
         streams[graph.streams[number].label] = Receiving(
             _mean(workers[rank] for rank in ranks if rank in workers),

@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 import tailrace as tr
 from tailrace import sources
 from tailrace.runtime.reading import SourceStep
-from tailrace.runtime.source import DONE, Source, Split, shares
+from tailrace.runtime.source import DONE, START, Source, Split, shares
+from tailrace.runtime.state import FORGOTTEN
 from tailrace.testing import VirtualClock, collect, run
 from tests.connectors.reading import serve
 
@@ -389,8 +390,11 @@ def test_after_going_back_to_an_epoch_what_it_does_not_hold_comes_again(
         while len(held) < RECORDS:
             seen += take(steps, clock, chance.randint(1, 15))
             if chance.random() < 0.5:
-                cuts = [step.cut() for step in steps]
-                counts = {at[0]: at[1] for cut in cuts for at in cut}  # type: ignore[misc]
+                cuts = [step.cut(full=not counts) for step in steps]
+                changed: dict[Any, Any] = {at[0]: at[1] for cut in cuts for at in cut}
+                counts = {
+                    split: at for split, at in {**counts, **changed}.items() if at is not FORGOTTEN
+                }
                 held = seen.copy()
                 for step in steps:
                     commit(step)
@@ -408,3 +412,25 @@ def test_after_going_back_to_an_epoch_what_it_does_not_hold_comes_again(
         for step in steps:
             step.close()
     assert Counter(held) == Counter(range(RECORDS))
+
+
+def test_an_epoch_costs_what_was_polled_since_the_last_however_many_splits_there_are() -> None:
+    waiting = {Split(f"{number}"): START for number in range(2000)}
+    ended = {Split(f"{number}"): DONE for number in range(2000, 4000)}
+    step = serve(tr.sources.items([1]), positions={**waiting, **ended}, checkpoints=True)
+    assert dict(step.cut(full=True)) == step.positions()
+    commit(step)
+    assert list(step.cut()) == []
+    commit(step)
+    step.poll(1)
+    changed = dict(step.cut())
+    assert 0 < len(changed) < 10
+    commit(step)
+    assert step.safe == step.positions()
+    step.take_out([Split("3000")])
+    assert dict(step.cut()) == {Split("3000"): FORGOTTEN}
+    assert sorted(step.keys_at_cut()) == sorted(step.positions())  # type: ignore[type-var]
+    assert dict(step.again([Split("3000"), Split("3001")])) == {Split("3001"): DONE}
+    commit(step)
+    assert step.safe == step.positions()
+    step.close()

@@ -233,7 +233,7 @@ class Cuts:
                 if where in self._over:
                     continue
                 chain = self._chains[where]
-                full = step.finished or step.whole or chain.full_is_due
+                full = step.finished or chain.full_is_due
                 # Also the first: what was restored from elsewhere has not been touched.
                 entries = call(name, "snapshot", partial(step.cut, full=full))
                 kind: Kind = "full" if full else "delta"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 from tailrace.graph.model import MAIN, Record
 from tailrace.runtime.source import DONE, START, FedReader, Reader, Reply, Source, Split
-from tailrace.runtime.state import Entry, GoingOn, Stateful
+from tailrace.runtime.state import FORGOTTEN, Entry, GoingOn, Stateful
 from tailrace.runtime.step import Put, Step
 
 _FIRST_PAUSE_NS = 100_000
@@ -28,7 +28,7 @@ def pause_ns(empty: int) -> int:
 class _Served:
     """A split that is being read."""
 
-    __slots__ = ("acknowledges", "empty", "ended_in", "polled_ns", "reader", "split")
+    __slots__ = ("acknowledges", "empty", "ended_in", "moved", "polled_ns", "reader", "split")
 
     def __init__(self, split: Split, reader: Reader) -> None:
         self.split = split
@@ -36,6 +36,7 @@ class _Served:
         self.acknowledges = type(reader).acknowledge is not Reader.acknowledge
         self.ended_in: Any = None  # the cut that its end belongs to
         self.empty = 0  # polls in a row that gave nothing
+        self.moved = True  # since the last cut; a reader may know better than we where it begins
         self.polled_ns = 0
 
     def due_ns(self) -> int | None:
@@ -78,7 +79,8 @@ class SourceStep(Stateful):
         self._kept = {} if kept is None else kept
         self.safe: Mapping[Split, Any] | None = positions
         """The positions at the last committed cut; None: the beginning."""
-        self._at_cut: Mapping[Split, Any] | None = None
+        self._at_cut: dict[Hashable, Any] | None = None
+        self._changed: set[Hashable] = set()  # since the last cut, beside those that have moved
         self._checkpoints = checkpoints
         self.source = source
         self.emitted_ns = 0
@@ -101,8 +103,10 @@ class SourceStep(Stateful):
             positions = {split: START for split in found if self._mine(split)}
             if self._look_ns is not None:
                 self._look_ns += self._look_every_ns
+        self._base: dict[Hashable, Any] = dict(positions.items())  # at the last committed cut
         try:
             self.put_in(positions.items())
+            self._changed.clear()
         except BaseException:
             self.close()
             raise
@@ -230,6 +234,7 @@ class SourceStep(Stateful):
     def _ask(self, served: _Served, most: int) -> list[Record] | None:
         """Poll a reader; None: it was at its end, and the next is open, if there is one."""
         served.polled_ns = self._clock_ns()
+        served.moved = True
         records = served.reader.poll(most)
         if records:
             served.empty = 0
@@ -270,6 +275,7 @@ class SourceStep(Stateful):
         return []
 
     def _end(self, served: _Served) -> None:
+        self._changed.add(served.split)
         if self._checkpoints and served.acknowledges:
             self._served.remove(served)
             del self._by_split[served.split]
@@ -297,36 +303,68 @@ class SourceStep(Stateful):
             else:
                 latest.reader.acknowledge(latest.reader.position())
 
-    # ---- cuts: the positions of all splits, each time ----
-
-    whole = True
+    # ---- cuts: what has been polled since the one before ----
 
     def touch(self, key: Hashable) -> None:
-        """Positions are few: all of them are kept each time."""
+        """The split will stand elsewhere, or be no more."""
+        self._changed.add(key)
 
     def cut(self, *, full: bool = False) -> Iterator[Entry]:
-        """Where all splits stand now."""
-        self._at_cut = self.positions()
+        """Where the splits stand now that have moved since the cut before; or (full) all of them.
+
+        There may be many that wait or are at their end: they cost nothing here.
+        """
+        at_cut = self._at_cut = {} if self._at_cut is None else self._at_cut
+        for served in self._served:
+            if served.moved:
+                served.moved = False
+                self._changed.add(served.split)
+        for key in self._changed:
+            position = self._look(key)
+            at_cut[key] = FORGOTTEN if position is None else position
+        self._changed.clear()
         for served in self._leaving:
-            served.ended_in = self._at_cut if served.ended_in is None else served.ended_in
+            served.ended_in = at_cut if served.ended_in is None else served.ended_in
         self._finished_before = self.finished
-        return iter(list(self._at_cut.items()))
+        return self._stood(at_cut) if full else iter(list(at_cut.items()))
+
+    def _stood(self, at_cut: Mapping[Hashable, Any]) -> Iterator[Entry]:
+        """All of them at the cut; what was before it stays as it is until that is committed."""
+        yield from (entry for entry in self._base.items() if entry[0] not in at_cut)
+        yield from (entry for entry in at_cut.items() if entry[1] is not FORGOTTEN)
+
+    def keys_at_cut(self) -> Iterator[Hashable]:
+        """See Stateful."""
+        assert self._at_cut is not None, "there was no cut"
+        return (key for key, _ in self._stood(self._at_cut))
+
+    def again(self, keys: Iterable[Hashable]) -> Iterator[Entry]:
+        """See Stateful."""
+        at_cut = self._at_cut
+        assert at_cut is not None, "there was no cut"
+        return ((key, self._base[key]) for key in keys if key in self._base and key not in at_cut)
 
     def committed(self) -> Iterator[None]:
         """What was polled before the cut is safe, and its senders may know."""
         self.finished_at_commit = self._finished_before
-        if self._at_cut is not None:
-            self.safe, self._at_cut = self._at_cut, None
+        at_cut, self._at_cut = self._at_cut, None
+        if at_cut is not None:
+            for key, position in at_cut.items():
+                if position is FORGOTTEN:
+                    self._base.pop(key, None)
+                else:
+                    self._base[key] = position
+            self.safe = cast("dict[Split, Any]", self._base)
             for served in (*self._served, *self._leaving):
                 position = self.safe.get(served.split, START)
                 if served.acknowledges and position is not START and position is not DONE:
                     served.reader.acknowledge(position)
-            self._let_go(self.safe)
+            self._let_go(at_cut)
         return iter(())
 
-    def _let_go(self, safe: Mapping[Split, Any]) -> None:
+    def _let_go(self, at_cut: Mapping[Hashable, Any]) -> None:
         """Close the readers whose end is committed."""
-        for served in [one for one in self._leaving if one.ended_in is safe]:
+        for served in [one for one in self._leaving if one.ended_in is at_cut]:
             self._leaving.remove(served)
             served.reader.acknowledge(served.reader.position())
             served.reader.close()

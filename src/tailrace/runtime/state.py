@@ -123,8 +123,6 @@ class Stateful(Step):
     as it was. A cut is committed before the next one is made.
     """
 
-    whole: bool = False
-    """Whether every cut has all of the state, which is small."""
     _open: MutableMapping[Hashable, Any]
 
     def __init__(self) -> None:

@@ -57,7 +57,7 @@ class Plan:
     budget_s: float
 
 
-QUICK = Plan(seconds=1.2, keyed=1_500_000, rounds=7, latency_s=1.8, repeat_s=45.0, budget_s=88.0)
+QUICK = Plan(seconds=1.2, keyed=1_500_000, rounds=5, latency_s=2.0, repeat_s=45.0, budget_s=88.0)
 FULL = replace(
     QUICK, seconds=5.0, keyed=10_000_000, rounds=9, latency_s=5.0, repeat_s=1e9, budget_s=3_600.0
 )

@@ -20,7 +20,7 @@ from tailrace.runtime.limits import Limits
 from tailrace.runtime.loads import Loads
 from tailrace.runtime.router import Router
 from tailrace.runtime.step import OperatorFailed, Step, call
-from tailrace.tail.modes import OFF, SHUFFLED, Tail, tail_of
+from tailrace.tail.modes import MAY_BE_DEALT, OFF, SHUFFLED, Tail, tail_of
 
 
 class Site:
@@ -263,7 +263,7 @@ class Site:
         One that runs fused now is dealt so when it does not any more.
         """
         stream = self.deployment.graph.streams[number]
-        if stream.grouping.rule not in (*SHUFFLED, Rule.FORWARD):
+        if stream.grouping.rule not in MAY_BE_DEALT:
             raise ValueError(f"{stream.label} is not shuffled; it cannot be dealt by {mode!r}")
         self.tails[number] = mode
         if stream.grouping.rule is Rule.FORWARD:

@@ -34,7 +34,7 @@ OFF: Tail = "off"
 SHARED: Tail = "shared"
 MODES: tuple[Tail, ...] = get_args(Tail)
 SHUFFLED = (Rule.SHUFFLE, Rule.LOCAL_OR_SHUFFLE)
-_MAY_BE_DEALT = (*SHUFFLED, Rule.FORWARD)
+MAY_BE_DEALT = (*SHUFFLED, Rule.FORWARD)
 """What runs fused is shuffled when a change takes it apart."""
 
 
@@ -102,7 +102,7 @@ def with_tail(graph: Graph, tail: str) -> Graph:
     mode = check_own(tail)
     streams = tuple(
         replace(one, grouping=replace(one.grouping, tail=mode))
-        if one.grouping.rule in _MAY_BE_DEALT and one.grouping.tail is None
+        if one.grouping.rule in MAY_BE_DEALT and one.grouping.tail is None
         else one
         for one in graph.streams
     )
@@ -122,7 +122,7 @@ def changes(graph: Graph, tail: str, streams: Iterable[str] | None = None) -> Ma
     known = {
         number: stream.label
         for number, stream in enumerate(graph.streams)
-        if stream.grouping.rule in _MAY_BE_DEALT
+        if stream.grouping.rule in MAY_BE_DEALT
     }
     wanted = set(known.values()) if streams is None else set(streams)
     if missing := wanted - set(known.values()):
@@ -137,5 +137,5 @@ def chosen(graph: Graph) -> list[int]:
     return [
         number
         for number, stream in enumerate(graph.streams)
-        if stream.grouping.rule in _MAY_BE_DEALT and stream.grouping.tail == AUTO
+        if stream.grouping.rule in MAY_BE_DEALT and stream.grouping.tail == AUTO
     ]

@@ -2,7 +2,8 @@
 """A mapping of many keys that never stops for long to make room.
 
 A dictionary that is full copies all that it has: with a million keys that takes tens of
-milliseconds. So one that has become large goes on as many small ones.
+milliseconds. So one that has become large is divided into two, by a bit of the keys' hashes, and
+these again, until there are many small ones.
 """
 
 from collections.abc import MutableMapping
@@ -18,11 +19,16 @@ from cpython.object cimport PyObject
 from libc.stdint cimport uint64_t
 
 cdef enum:
-    MOST = 2048  # keys in one dictionary
-    SHIFT = 56  # leaves 256 of them
+    MOST = 512  # keys in a dictionary that can be divided
+    SLOTS = 256
+    SHIFT = 56  # leaves so many
 
 cdef uint64_t SPREAD = 0x9E3779B97F4A7C15  # hashes of numbers are these numbers
 cdef object MISSING = object()
+
+
+cdef inline Py_ssize_t slot(key) except -1:
+    return <Py_ssize_t>((<uint64_t>hash(key) * SPREAD) >> SHIFT)
 
 
 cdef class Shards:
@@ -30,41 +36,61 @@ cdef class Shards:
 
     def __init__(self, entries=()):
         self.only = {}
-        self.parts = None
+        self.slots = None
         if entries:
             self.update(entries)
 
     cdef dict part(self, key):
         """Where a key is, if it is there. Not to be kept: a `put` may have it be elsewhere."""
-        if self.parts is None:
+        if self.slots is None:
             return self.only
-        return <dict>self.parts[<Py_ssize_t>((<uint64_t>hash(key) * SPREAD) >> SHIFT)]
+        return <dict>self.slots[slot(key)]
 
     cdef int put(self, key, value) except -1:
-        PyDict_SetItem(self.part(key), key, value)
-        if self.parts is None and PyDict_Size(self.only) > MOST:
-            self.divide()
+        cdef dict part = self.part(key)
+        PyDict_SetItem(part, key, value)
+        if PyDict_Size(part) > MOST:
+            self.divide(key, part)
         return 0
 
-    cdef int divide(self) except -1:
-        before, self.only = self.only, None
-        self.parts = [{} for _ in range(1 << (64 - SHIFT))]
-        for key, value in before.items():
-            PyDict_SetItem(self.part(key), key, value)
+    cdef int divide(self, key, dict part) except -1:
+        """Have two dictionaries in the place of one, unless it has a single slot."""
+        cdef Py_ssize_t low, high, at
+        cdef dict lower, upper
+        if self.slots is None:
+            self.slots, self.only = [part] * SLOTS, None
+        low = slot(key)
+        if self.slots[low] is not self.slots[low ^ 1]:
+            return 0
+        high = low + 1
+        while low > 0 and self.slots[low - 1] is part:
+            low -= 1
+        while high < SLOTS and self.slots[high] is part:
+            high += 1
+        at = (low + high) // 2
+        lower, upper = {}, {}
+        for key, value in part.items():
+            PyDict_SetItem(lower if slot(key) < at else upper, key, value)
+        self.slots[low:high] = [lower] * (at - low) + [upper] * (high - at)
         return 0
 
     @property
     def dictionaries(self):
         """What has the keys now. Who goes through it in pieces finds all that stay meanwhile."""
-        return [self.only] if self.parts is None else self.parts.copy()
+        if self.slots is None:
+            return [self.only]
+        found, before = [], None
+        for part in self.slots:
+            if part is not before:
+                found.append(part)
+            before = part
+        return found
 
     def __len__(self):
-        if self.parts is None:
-            return len(self.only)
-        return sum(map(len, self.parts))
+        return sum(map(len, self.dictionaries))
 
     def __bool__(self):
-        return bool(self.only) if self.parts is None else any(self.parts)
+        return bool(self.only) if self.slots is None else any(self.slots)
 
     def __iter__(self):
         for part in self.dictionaries:
@@ -120,13 +146,13 @@ cdef class Shards:
 
     def popitem(self):
         """Any key with its value, which is here no more."""
-        if self.parts is None:
+        if self.slots is None:
             return self.only.popitem()
-        for _ in range(len(self.parts)):
-            part = <dict>self.parts[self.popped]
+        for _ in range(SLOTS):
+            part = <dict>self.slots[self.popped]
             if part:
                 return part.popitem()
-            self.popped = (self.popped + 1) % len(self.parts)
+            self.popped = (self.popped + 1) % SLOTS
         raise KeyError("popitem(): there are no keys")
 
     def update(self, entries):

@@ -145,6 +145,15 @@ def test_who_lives_on_messages_looks_for_them_in_every_beat(due_in_ns: int | Non
     assert policy.nap_ns(now_ns, 500 * US, due_ns) == Balanced.BREATH_NS
 
 
+@pytest.mark.parametrize("stretch_ns", [1 * MS, 5 * MS, 50 * MS])
+def test_long_work_without_a_rest_does_not_end_naps(stretch_ns: int) -> None:
+    """Who never sleeps shares a core with another, a tick of the system's clock each in turn."""
+    policy, now_ns = napping(100 * US)
+    for _ in range(10):
+        now_ns += stretch_ns
+        assert policy.nap_ns(now_ns, stretch_ns - 50 * US, now_ns) == Balanced.BREATH_NS
+
+
 @given(st.integers(0, 2**32))
 def test_what_is_known_to_be_due_is_done_sooner_in_fewer_turns(seed: int) -> None:
     arrivals = poisson(5_000, 0.2, seed)

@@ -97,14 +97,14 @@ class Balanced(Policy):
     BREATH_NS = 40_000
     """No nap is shorter: it would cost more than the work that it puts together saves."""
     NAPS_BELOW_NS = 400_000
-    """Nap while there is work at shorter distances than this."""
+    """Nap while it is silent for shorter than this between work, however long that takes."""
     _RARE_NS = 10_000_000
 
     def __init__(self) -> None:
         self._tokens_ns = 0.0
         self._asked_ns = 0
         self._worked_at_ns = 0
-        self._gap_ns = self._RARE_NS  # smoothed distance between turns with work
+        self._gap_ns = self._RARE_NS  # smoothed silence between stretches of work
         self._due_in_ns = self._RARE_NS  # smoothed time until something is due
 
     def nap_ns(self, now_ns: int, worked_ns: int, due_ns: int | None) -> int:
@@ -112,12 +112,13 @@ class Balanced(Policy):
         earned_ns = worked_ns + self.SHARE * (now_ns - self._asked_ns)
         self._tokens_ns = min(self._tokens_ns + earned_ns, self.BUCKET_NS)
         self._asked_ns = now_ns
-        silence_ns = min(now_ns - self._worked_at_ns, self._RARE_NS)
+        silence_ns = now_ns - self._worked_at_ns - worked_ns
+        silence_ns = max(0, min(silence_ns, self._RARE_NS))
         if worked_ns:
             self._gap_ns += (silence_ns - self._gap_ns) // 8
             self._worked_at_ns = now_ns
             silence_ns = 0
-        self.naps = self._gap_ns < self.NAPS_BELOW_NS and silence_ns < 4 * self._gap_ns
+        self.naps = self._gap_ns < self.NAPS_BELOW_NS and silence_ns <= 4 * self._gap_ns
         if not self.naps:
             return 0
         self.vain_ns = 4 * self._gap_ns - silence_ns

@@ -208,7 +208,7 @@ def test_of_large_records_fewer_are_gathered_and_of_small_ones_again_more() -> N
 
 
 def test_bytes_are_free_again_when_their_records_are_taken() -> None:
-    lane = lane_of(Limits())
+    lane = lane_of(Limits(window_bytes=1000))
     for size_bytes in (100, 20, 3):
         lane.put([1, 2], Stamp())
         lane.take(size_bytes)
@@ -217,6 +217,26 @@ def test_bytes_are_free_again_when_their_records_are_taken() -> None:
     assert lane.bytes_used == 23
     lane.credit(2, 8192)  # an older report
     lane.credit(6, 8192)
+    assert lane.bytes_used == 0
+
+
+@given(st.lists(st.integers(1, 3000), min_size=1, max_size=200), st.integers(1, 1 << 20))
+def test_who_waits_for_bytes_is_told_of_enough_to_go_on(
+    sizes: list[int], window_bytes: int
+) -> None:
+    """The receiver reports when a quarter of the window is taken; small messages count together."""
+    lane = lane_of(Limits(window_bytes=window_bytes))
+    taken = unreported_bytes = 0
+    for size_bytes in sizes:
+        assert lane.open
+        lane.put([None], Stamp())
+        lane.take(size_bytes)
+        taken += 1
+        unreported_bytes += size_bytes
+        if unreported_bytes >= window_bytes // 4:
+            lane.credit(taken, 8192)
+            unreported_bytes = 0
+    lane.credit(taken, 8192)
     assert lane.bytes_used == 0
 
 

@@ -22,7 +22,8 @@ def write_part(
     for piece in part.pieces:
         version = (versions or {}).get(piece.operator, 0)
         if piece.keyed:
-            blocks = [buffer for block in piece.blocks for buffer in framed(block)]
+            both = zip(piece.blocks, piece.crcs, strict=True)
+            blocks = [buffer for block, crc in both for buffer in framed(block, crc)]
             file.add(
                 piece.operator,
                 piece.index,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import pickle
 import struct
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 from zlib import crc32
@@ -27,6 +27,7 @@ Pair = tuple[Hashable, Any]
 SECTION_VERSION = 1
 MAGIC = b"TRS" + bytes([SECTION_VERSION])
 """What a section begins with; the last byte is the version of the format."""
+_JOINED_BYTES = 1 << 17
 BLOCK = struct.Struct("<QI")
 """What a block begins with: bytes of its pickle, and their crc."""
 
@@ -51,9 +52,9 @@ class Section:
     """Of the operator that wrote it."""
 
 
-def framed(pickled: bytes) -> tuple[bytes, bytes]:
-    """A pickle as a block: what it begins with, and itself."""
-    return BLOCK.pack(len(pickled), crc32(pickled)), pickled
+def framed(pickled: bytes, crc: int | None = None) -> tuple[bytes, bytes]:
+    """A pickle as a block: what it begins with, and itself. Its crc may be known already."""
+    return BLOCK.pack(len(pickled), crc32(pickled) if crc is None else crc), pickled
 
 
 def encode_block(pairs: Sequence[Pair]) -> bytes:
@@ -67,7 +68,7 @@ def encode_shared(value: Any) -> bytes:
 
 
 class EpochFile:
-    """What a worker writes for an epoch. Blocks are kept as they are; nothing is joined."""
+    """What a worker writes for an epoch."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -105,12 +106,11 @@ class EpochFile:
         sections: list[Section] = []
         offset = 0
         for section, blocks in self._parts:
-            length, crc = len(MAGIC), crc32(MAGIC)
-            for block in blocks:
-                length += len(block)
-                crc = crc32(block, crc)
-            buffers.append(MAGIC)
-            buffers.extend(blocks)
+            length = crc = 0
+            for buffer in _joined((MAGIC, *blocks)):
+                length += len(buffer)
+                crc = crc32(buffer, crc)
+                buffers.append(buffer)
             sections.append(replace(section, offset=offset, length=length, crc=crc))
             offset += length
         return buffers, tuple(sections)
@@ -121,6 +121,23 @@ class EpochFile:
         if sections:
             folder.write(self.name, buffers)
         return sections
+
+
+def _joined(blocks: Iterable[Buffer]) -> Iterator[Buffer]:
+    """The same bytes in few buffers, which cost less per byte.
+
+    Each of thousands would also be a moment in which this thread has the interpreter, and could be
+    made to wait for its core while the worker's loop waits for the interpreter.
+    """
+    gathered: list[Buffer] = []
+    size = 0
+    for block in blocks:
+        if gathered and size + len(block) > _JOINED_BYTES:
+            yield b"".join(gathered)
+            gathered, size = [], 0
+        gathered.append(block)
+        size += len(block)
+    yield b"".join(gathered)
 
 
 def chains(sections: Iterable[Section]) -> dict[tuple[str, int], list[Section]]:

@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Literal
 
+from tailrace.runtime.hot import untracked
+
 Kind = Literal["full", "delta", "part", "rest"]
 """All keys; those that have changed; of all others some, and the last that were left."""
 
@@ -80,13 +82,13 @@ class Sweep:
     """How many keys the last epoch had beside those of its part."""
 
     def __init__(self) -> None:
-        # Tuples of plain keys: Python's collector looks at such once, and at a list ever again.
+        # A million keys in lists would stop everything whenever Python's collector comes by.
         self._blocks: list[tuple[Hashable, ...]] = []
         self._size = 0
 
     def add(self, keys: Iterable[Hashable]) -> None:
         """More of them."""
-        if block := tuple(keys):
+        if block := untracked(keys):
             self._blocks.append(block)
             self._size += len(block)
 

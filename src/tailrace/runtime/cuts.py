@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 from tailrace.runtime.alignment import Alignment, Group
 from tailrace.runtime.chains import NO_CHAIN, Chain, Kind, Sweep
@@ -44,7 +45,9 @@ class Piece:
     keyed: bool = True
     """Whether it says anything about keys."""
     blocks: list[bytes] = field(default_factory=list)
-    """Pickled lists of (key, value)."""
+    """Pickled lists of (key, value),"""
+    crcs: list[int] = field(default_factory=list)
+    """and the crc of each."""
     entries: int = 0
     shared: bytes | None = None
     """Pickled."""
@@ -52,7 +55,9 @@ class Piece:
 
     def add(self, block: list[tuple[Hashable, Any]]) -> None:
         """Encode some more entries."""
-        self.blocks.append(_encoded(self.operator, block))
+        pickled = _encoded(self.operator, block)
+        self.blocks.append(pickled)
+        self.crcs.append(crc32(pickled))
         self.entries += len(block)
 
 

@@ -32,6 +32,7 @@ cdef class Lane:
     cdef Py_ssize_t tail_at, segment_start
     cdef bint told_idle
     cdef object sizes
+    cdef int64_t newest, newest_bytes  # the last of them, which grows
     cdef list blocked
     # What is known of the receiver, for who deals by that; times are kept only while somebody does.
     cdef readonly bint here, near

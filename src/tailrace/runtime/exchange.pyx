@@ -33,6 +33,7 @@ cdef enum:
     SHARE_NS = 250000  # of work: so much of a batch stays together where a receiver is chosen
     SAMPLES = 32  # by which it is known how long it takes to hear of a record
     UNKNOWN_NS = 100000  # what a record counts for while nobody knows how long it takes
+    TOGETHER = 1024  # such a share of the window of bytes is let go of together
 
 cdef int64_t _IDLE = IDLE
 cdef int64_t PLENTY = 1 << 40
@@ -63,7 +64,7 @@ cdef class Lane:
         # How large records are is known when the first have been sent.
         self.most_records = min(exchange.gathered_records, FIRST_RECORDS)
         self.window = exchange.first_window
-        self.sizes = deque()  # of what was sent: `sent` after it, and bytes
+        self.sizes = deque()  # of what was sent, together: `sent` after it, and bytes
         self.blocked = []  # the sets of those who wait until this is sent
         self.serial = -1
         self.told_ns = _BEGINNING
@@ -264,7 +265,11 @@ cdef class Lane:
             # or the sender would wait for a report that is not due.
             charged = min(size_bytes, window_bytes - window_bytes // 4)
             self.bytes_used += charged
-            self.sizes.append((self.sent, charged))
+            if self.newest_bytes and self.newest_bytes + charged > window_bytes // TOGETHER:
+                self.sizes.append((self.newest, self.newest_bytes))
+                self.newest_bytes = 0
+            self.newest = self.sent
+            self.newest_bytes += charged
             # Of large records fewer are gathered, so that a message stays below the window.
             self.most_records = min(
                 max(window_bytes * self.records // size_bytes, 1),
@@ -307,6 +312,9 @@ cdef class Lane:
         sizes = self.sizes
         while sizes and sizes[0][0] <= taken:
             self.bytes_used -= sizes.popleft()[1]
+        if not sizes and self.newest <= taken:
+            self.bytes_used -= self.newest_bytes
+            self.newest_bytes = 0
         if self.items and not self.touched:
             self.exchange.touch(self)
         if self.exchange.queued:

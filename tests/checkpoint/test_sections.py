@@ -21,12 +21,14 @@ from tailrace.checkpoint.manifest import Manifest, chained
 from tailrace.checkpoint.reading import read_dict, read_shared, verify
 from tailrace.checkpoint.sections import (
     FORGOTTEN,
+    MAGIC,
     Encoded,
     EpochFile,
     Kind,
     Section,
     encode_block,
     encode_shared,
+    framed,
 )
 from tests.checkpoint.memory import Memory
 
@@ -71,6 +73,33 @@ def test_several_sections_share_a_file(tmp_path: Path) -> None:
     assert read_dict(folder, by_operator["b"]) == {"x": 2, "y": 3}
     assert read_shared(folder, sections) == [(0, [1, 2])]
     assert [section.keys for section in sections] == [1, None, 9]
+
+
+@pytest.mark.parametrize(
+    "sizes", [[], [0], [1] * 5, [60_000] * 9, [1 << 17], [(1 << 17) - 4, 1, 1], [1, 400_000, 1]]
+)
+def test_blocks_are_written_as_they_are_in_few_buffers(sizes: list[int]) -> None:
+    blocks = [bytes([65 + at]) * size for at, size in enumerate(sizes)]
+    buffers: list[Buffer] = []
+
+    class Kept(Memory):
+        def write(self, name: str, data: Any) -> None:
+            buffers.extend(data)
+            super().write(name, buffers)
+
+    file, folder = EpochFile("data/1"), Kept()
+    file.add("a", 0, "full", blocks, 1)
+    (section,) = file.write(folder)
+    whole = MAGIC + b"".join(blocks)
+    assert folder.files["data/1"] == whole
+    assert (section.length, section.crc) == (len(whole), crc32(whole))
+    assert len(buffers) <= 1 + 2 * len(whole) // (1 << 17)
+    assert max(map(len, buffers)) <= max([1 << 17, *sizes])
+
+
+def test_the_checksum_of_a_block_may_be_known_already() -> None:
+    assert framed(b"block", crc32(b"block")) == framed(b"block")
+    assert framed(b"", crc32(b"")) == framed(b"")
 
 
 def test_a_worker_with_nothing_to_write_writes_nothing() -> None:

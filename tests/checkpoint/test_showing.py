@@ -154,4 +154,5 @@ def test_what_workers_say_is_not_counted_again(tmp_path: Path) -> None:
     file.add("count", 0, "delta", [], 3, keys=6)
     file.add("count", 1, "full", [], 10)
     file.add_shared("other", 0, b"")
-    assert count_keys(folder_at(tmp_path), file.sealed()[1]) == 16
+    folder = folder_at(tmp_path)
+    assert count_keys(folder, file.write(folder)) == 16

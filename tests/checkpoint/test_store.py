@@ -26,6 +26,7 @@ from tailrace.checkpoint.manifest import (
 from tailrace.checkpoint.reading import read_shared
 from tailrace.checkpoint.sections import EpochFile, encode_block
 from tailrace.checkpoint.store import Store
+from tests.checkpoint.memory import Memory
 from tests.checkpoint.writing import Lease, cut, flip, manifest, state, write_epoch
 
 
@@ -52,7 +53,7 @@ def test_a_manifest_is_the_same_after_json() -> None:
         3,
         operators={"count": OperatorNote("scan", 2, 2, True)},
         plan={"workers": [0, 1]},
-        sections=file.sealed()[1],
+        sections=file.write(Memory()),
         handles=(("to files", b"\x80\x00\xff"),),
         finished=True,
     )

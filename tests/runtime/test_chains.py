@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
 from tailrace.runtime.chains import NO_CHAIN, PARTS, SWEPT_BYTES, Chain, Kind, Sweep
+from tailrace.runtime.hot import untracked
 
 Written = list[tuple[Kind, int]]
 
@@ -58,6 +61,20 @@ def test_sweeps_that_are_broken_off_again_and_again_end_in_a_full_one() -> None:
         sections += 2
         assert sections < 200
     assert found.longer("full", 1) == Chain(1, 1)
+
+
+class Plain:
+    """Python's collector knows of it."""
+
+
+def test_the_collector_passes_over_blocks_of_plain_keys() -> None:
+    plain, mixed = untracked(str(n) for n in range(5)), untracked(["a", (Plain(),)])
+    assert plain == ("0", "1", "2", "3", "4")
+    assert not gc.is_tracked(plain)
+    assert gc.is_tracked(mixed)
+    assert untracked([]) == ()
+    gc.collect()
+    assert plain == ("0", "1", "2", "3", "4")
 
 
 def keys_of(sweep: Sweep) -> list[tuple[Kind, int]]:

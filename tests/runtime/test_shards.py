@@ -49,7 +49,42 @@ def test_no_dictionary_of_it_becomes_large_whatever_the_keys_are() -> None:
         Shards((number << 32, 0) for number in range(100_000)),
         Shards((f"key {number}", 0) for number in range(100_000)),
     ):
-        assert max(map(len, made.dictionaries)) < 2048
+        assert max(map(len, made.dictionaries)) <= 512
+
+
+class Alike:
+    """Of these all have one hash, which may be asked for so many times only."""
+
+    asked = 1 << 60
+
+    def __hash__(self) -> int:
+        if Alike.asked == 0:
+            raise ValueError("no hash today")
+        Alike.asked -= 1
+        return 7
+
+
+def test_keys_of_one_hash_stay_in_one_dictionary() -> None:
+    made = [Alike() for _ in range(600)]
+    shards = Shards((key, number) for number, key in enumerate(made))
+    assert [shards[key] for key in made] == list(range(600))
+    assert sorted(map(len, shards.dictionaries))[-2:] == [0, 600]
+
+
+def test_a_hash_that_fails_while_it_is_divided_loses_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shards = Shards((number, number) for number in range(400))
+    made = [Alike() for _ in range(113)]
+    shards.update((key, 0) for key in made[:112])
+    monkeypatch.setattr(Alike, "asked", 20)
+    with pytest.raises(ValueError, match="no hash today"):
+        shards[made[112]] = 0
+    monkeypatch.setattr(Alike, "asked", 1 << 60)
+    assert set(shards) == {*range(400), *made}
+    shards["one more"] = 1  # and is divided then
+    assert len(shards) == 514
+    assert max(map(len, shards.dictionaries)) < 514
 
 
 def test_who_goes_through_it_in_pieces_finds_what_was_there_though_it_has_grown() -> None:

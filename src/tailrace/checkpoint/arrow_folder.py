@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -51,7 +51,7 @@ class ArrowFolder:
             raise CheckpointError(f"cannot open the folder {url!r}: {cause}") from error
         return cls(filesystem, path.rstrip("/"), url)
 
-    def write(self, name: str, data: Buffer | Sequence[Buffer]) -> None:
+    def write(self, name: str, data: Buffer | Iterable[Buffer]) -> None:
         """See Folder."""
         path = self._path(name)
         with told("write", self._shown(name)):

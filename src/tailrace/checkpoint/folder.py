@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,7 @@ class Folder(Protocol):
     def url(self) -> str:
         """Where it is: `folder_at` of it is the same folder."""
 
-    def write(self, name: str, data: Buffer | Sequence[Buffer]) -> None:
+    def write(self, name: str, data: Buffer | Iterable[Buffer]) -> None:
         """The file is there, whole and lasting, when this returns; in the place of an older one.
 
         If it raises, or the process dies, the name is as it was before. Folders are made as needed.
@@ -97,8 +97,8 @@ def is_hidden(name: str) -> bool:
     return name.rpartition("/")[2].startswith(".")
 
 
-def buffers_of(data: Buffer | Sequence[Buffer]) -> Sequence[Buffer]:
-    """What is to be written, as a sequence in any case."""
+def buffers_of(data: Buffer | Iterable[Buffer]) -> Iterable[Buffer]:
+    """What is to be written, one after the other."""
     return (data,) if isinstance(data, (bytes, bytearray, memoryview)) else data
 
 
@@ -130,7 +130,7 @@ class LocalFolder:
         """Its path."""
         return str(self.path)
 
-    def write(self, name: str, data: Buffer | Sequence[Buffer]) -> None:
+    def write(self, name: str, data: Buffer | Iterable[Buffer]) -> None:
         """See Folder."""
         path, hidden = self.path / name, self.path / hidden_name(name)
         with told("write", str(path)):

@@ -13,6 +13,7 @@ import pickle
 import struct
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Literal
 from zlib import crc32
 
@@ -92,7 +93,7 @@ class EpochFile:
         if kind == "full" and keys is None:
             keys = entries
         section = Section(self.name, 0, 0, 0, operator, index, kind, entries, keys, state_version)
-        self._parts.append((section, blocks))
+        self._parts.append((section, (MAGIC, *blocks)))
 
     def add_shared(
         self, operator: str, index: int, block: bytes, *, state_version: int = 0
@@ -100,27 +101,24 @@ class EpochFile:
         """The shared state of an instance, as `encode_shared` made it."""
         self.add(operator, index, "shared", (block,), 1, state_version=state_version)
 
-    def sealed(self) -> tuple[list[Buffer], tuple[Section, ...]]:
-        """The buffers to write one after the other, and the sections in them. Computes the crcs."""
-        buffers: list[Buffer] = []
-        sections: list[Section] = []
-        offset = 0
-        for section, blocks in self._parts:
-            length = crc = 0
-            for buffer in _joined((MAGIC, *blocks)):
-                length += len(buffer)
-                crc = crc32(buffer, crc)
-                buffers.append(buffer)
-            sections.append(replace(section, offset=offset, length=length, crc=crc))
-            offset += length
-        return buffers, tuple(sections)
-
     def write(self, folder: Folder) -> tuple[Section, ...]:
         """Write it, if there is anything; the sections are there when this returns."""
-        buffers, sections = self.sealed()
+        sections = tuple(self._sealed())
         if sections:
-            folder.write(self.name, buffers)
+            # Joined anew while they are written: of a large state there is one copy at a time.
+            folder.write(self.name, chain.from_iterable(_joined(part) for _, part in self._parts))
         return sections
+
+    def _sealed(self) -> Iterator[Section]:
+        """The sections, with where they will lie, and their crcs."""
+        offset = 0
+        for section, buffers in self._parts:
+            length = crc = 0
+            for buffer in _joined(buffers):
+                length += len(buffer)
+                crc = crc32(buffer, crc)
+            yield replace(section, offset=offset, length=length, crc=crc)
+            offset += length
 
 
 def _joined(blocks: Iterable[Buffer]) -> Iterator[Buffer]:

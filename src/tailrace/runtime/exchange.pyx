@@ -10,7 +10,7 @@ more. So a slow instance holds up exactly those who send to it, whatever else th
 exchange, and everything in between is bounded.
 
 Only the sender needs exact sizes: it knows the size of what it sent, and forgets it when the records
-are taken. The receiver just has to report often enough, by records and by bytes.
+are taken, small ones together. The receiver just has to report often enough, by records and by bytes.
 
 Shuffled records may be dealt in other ways than in turn (`tailrace.tail.modes`). A *shared* stream
 keeps them in one queue until a receiver is about to run dry. Markers stay behind what was queued
@@ -33,7 +33,7 @@ cdef enum:
     SHARE_NS = 250000  # of work: so much of a batch stays together where a receiver is chosen
     SAMPLES = 32  # by which it is known how long it takes to hear of a record
     UNKNOWN_NS = 100000  # what a record counts for while nobody knows how long it takes
-    TOGETHER = 1024  # such a share of the window of bytes is let go of together
+    TOGETHER = 1024  # small messages are remembered as one while they have less of the window
 
 cdef int64_t _IDLE = IDLE
 cdef int64_t PLENTY = 1 << 40
@@ -312,7 +312,7 @@ cdef class Lane:
         sizes = self.sizes
         while sizes and sizes[0][0] <= taken:
             self.bytes_used -= sizes.popleft()[1]
-        if not sizes and self.newest <= taken:
+        if self.newest <= taken:
             self.bytes_used -= self.newest_bytes
             self.newest_bytes = 0
         if self.items and not self.touched:

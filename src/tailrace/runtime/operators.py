@@ -7,6 +7,7 @@ records are left to C (`map`, `filter`, `hot`) wherever the function allows.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, MutableMapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -231,8 +232,10 @@ class _ScanStep(Stateful):
     def _used_up(self, before: MutableMapping[Hashable, Any]) -> Iterator[Hashable]:
         if self.expiry is not None:  # which goes on with these keys
             yield from before
-        while before and self.expiry is None:
-            yield before.popitem()[0]
+            return
+        with suppress(KeyError):  # to ask whether there is one costs more than to take it
+            while True:
+                yield before.popitem()[0]
 
     def _take_keys(self, other: _ScanStep) -> None:
         """Undo what was changed since; the rest stays where it is."""

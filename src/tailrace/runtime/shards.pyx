@@ -56,7 +56,7 @@ cdef class Shards:
     cdef int divide(self, key, dict part) except -1:
         """Have two dictionaries in the place of one, unless it has a single slot."""
         cdef Py_ssize_t low, high, at
-        cdef dict lower, upper
+        cdef dict lower = {}, upper = {}
         if self.slots is None:
             self.slots, self.only = [part] * SLOTS, None
         low = slot(key)
@@ -68,9 +68,8 @@ cdef class Shards:
         while high < SLOTS and self.slots[high] is part:
             high += 1
         at = (low + high) // 2
-        lower, upper = {}, {}
-        for key, value in part.items():
-            PyDict_SetItem(lower if slot(key) < at else upper, key, value)
+        for one, value in part.items():
+            PyDict_SetItem(lower if slot(one) < at else upper, one, value)
         self.slots[low:high] = [lower] * (at - low) + [upper] * (high - at)
         return 0
 

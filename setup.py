@@ -1,5 +1,6 @@
 """The native part of the package, C11 behind Cython. All else stands in pyproject.toml."""
 
+import os
 from pathlib import Path
 
 from Cython.Build import cythonize
@@ -47,5 +48,6 @@ setup(
         compiler_directives={"language_level": 3, "boundscheck": False, "wraparound": False},
         build_dir="build/cython",
         quiet=True,
-    )
+    ),
+    options={"build_ext": {"parallel": os.cpu_count()}},
 )

@@ -13,7 +13,8 @@ the slow worker: so a worker can be as busy as in the thesis though there are fe
 
 Du's and Storm's policies change something every 5 s only. In the quick run they are on for less
 than that in all: they have not begun by then, and stand for what they are until then (only in c).
-In the full run each policy is on for `FULL_S` before it is measured, in a job of its own.
+In the full run they are on for `FULL_S` before they are measured, and each policy has a job of its
+own; auto has as long to look around.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ MODES = ("off", "du", "storm", "balance", "shared", "auto")
 SLOW = ("du", "storm")
 """They change something every five seconds."""
 FULL_S = 90.0
+WARM_S = 10.0
 OPERATIONS = 20_000
 SLEEP_S = 0.0005
 _OVERSLEEPS_S = 0.00008
@@ -115,8 +117,9 @@ def scene(stage: Stage, scenario: str, quick: bool) -> dict[str, Any]:
             settle_s=0.1 if quick else 1.0,
             placement=placement,
             before=lambda job: disturbed(scenario, job),
-            warm_s=0.0 if quick else FULL_S,
+            warm_s=0.0 if quick else FULL_S if modes[0] in SLOW else WARM_S,
             auto_s=AUTO_S if quick else FULL_S,
+            hurried=quick,
         )
         found["auto_chose"] = found.get("auto_chose") or slices.chose
         notes = notes_in(folder)

@@ -3,7 +3,8 @@
 A job runs once for all contestants. They take turns in it, in slices: `job.set_tail` turns one on,
 what is due in the first part of the slice does not count (queues of before run out), the rest does.
 "auto" has some seconds for itself before that, in which it looks and tries; in its turns it goes on
-with what it has found, so they are what it is like once it knows.
+with what it has found, so they are what it is like once it knows. In a quick run it is in a hurry,
+in a full one as `tail="auto"` has it.
 Slices from which the machine's host stole time are repeated. Every record has a number and the time
 when it was due; sinks note both, with when work on it began and when it was done.
 """
@@ -178,13 +179,14 @@ def in_turns(
     before: Callable[[Job], Callable[[], None]] = lambda job: lambda: None,
     warm_s: float = 0.0,
     auto_s: float = AUTO_S,
+    hurried: bool = True,
 ) -> Slices:
     """Run a job in which the modes take turns, in changing order; end it, and say who had which.
 
     `before` may do something to the running job first, and gives what ends that. The first mode
     is on for `warm_s` before anything counts, and auto for `auto_s`.
     """
-    policy = chooser()
+    policy = hurried_chooser() if hurried else Chooser()
     tail: Any = policy if "auto" in modes else "off"
     job = topology.start(stage.spark, placement=placement, tail=tail, progress_s=0.05)
     slices = Slices()
@@ -214,8 +216,8 @@ def in_turns(
     return slices
 
 
-def chooser(least_s: float = 0.5) -> Chooser:
-    """One in a hurry: periods as short as slices, and nothing is tried twice in a minute."""
+def hurried_chooser(least_s: float = 0.5) -> Chooser:
+    """For quick runs: periods as short as slices, and nothing is tried twice in a minute."""
     return Chooser(least_s=least_s, records=400, again_s=120.0)
 
 

@@ -330,6 +330,15 @@ def test_replay_needs_another_way_room_and_a_long_tail() -> None:
     assert not tried(p50_ms=6.0)
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_tail_as_of_exponential_times_is_no_word_for_replay(seed: int) -> None:
+    """Where nothing is stuck, a little worse is what it makes it; noise must not have it stay."""
+    p99s = {"off": 6.6, "balance": 6.7, "shared": 6.7, "replay": 6.9}
+    life = Life(p99s, replace(EVEN, busy=0.1), seed).run(300)
+    assert "replay" in {on for _, on in life.history}, "it is worth a look"
+    assert life.on_s["replay"] < 0.2 * life.now_s
+
+
 def test_unevenness_that_balancing_did_not_help_is_no_reason_the_next_time() -> None:
     thresholds = Thresholds()
     setting = Setting.of({STREAM: "balance"})

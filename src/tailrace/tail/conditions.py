@@ -24,7 +24,9 @@ HARDLY = 0.02
 CALM = 0.6
 """Up to there workers have room for what is sent twice."""
 LONG_TAIL = 3.0
-"""The p99 over the median."""
+"""The p99 over the median: from there on replay is worth a look."""
+STUCK_TAIL = 10.0
+"""From there on the table speaks for it. Exponential times, which nothing is stuck in, have 6.6."""
 _MOST_UNEVEN = 4.0
 
 
@@ -166,7 +168,7 @@ def suggestions(
     if period.replayable and calm and period.tail > LONG_TAIL and not kept.replay:
         why = f"the p99 is {period.tail:.1f} times the median, workers are {period.busy:.0%} busy"
         # Beside what is on: that helps, and would be missed while this is tried.
-        yield Setting.of(dict(kept.modes), replay=True), why, True
+        yield Setting.of(dict(kept.modes), replay=True), why, period.tail > STUCK_TAIL
     # Beyond the table: what costs a period at most is worth a look where there is any queue.
     ways: tuple[Tail, ...] = ("balance", "shared")
     for mode in ways:

@@ -23,10 +23,12 @@ HARDLY = 0.02
 """Up to there not even then."""
 CALM = 0.6
 """Up to there workers have room for what is sent twice."""
-LONG_TAIL = 3.0
-"""The p99 over the median: from there on replay is worth a look."""
+LONG_TAIL = 7.0
+"""The p99 over the median: from there on replay is worth a look. Exponential times have 6.6."""
 STUCK_TAIL = 10.0
-"""From there on the table speaks for it. Exponential times, which nothing is stuck in, have 6.6."""
+"""From there on the table speaks for it."""
+LATE_MS = 2.0
+"""A p99 below that is of wake-ups and turns of the scheduler, and over before a copy is there."""
 _MOST_UNEVEN = 4.0
 
 
@@ -165,7 +167,8 @@ def suggestions(
         rest: dict[str, Tail] = dict.fromkeys(among, "balance")
         yield Setting.of({**rest, **table}, replay=kept.replay), _told(table, period), True
     calm = period.busy < CALM and all(one.busy < CALM for one in period.streams.values())
-    if period.replayable and calm and period.tail > LONG_TAIL and not kept.replay:
+    late = period.p99_ms > LATE_MS and period.tail > LONG_TAIL
+    if period.replayable and calm and late and not kept.replay:
         why = f"the p99 is {period.tail:.1f} times the median, workers are {period.busy:.0%} busy"
         # Beside what is on: that helps, and would be missed while this is tried.
         yield Setting.of(dict(kept.modes), replay=True), why, period.tail > STUCK_TAIL

@@ -4,6 +4,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 NATIVE := $(shell find src -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
+LATER := TAILRACE_NATIVE_LATER=1
 PROCESSES ?= 4
 CACHE := env --unset=PYTHONDONTWRITEBYTECODE XDG_CACHE_HOME=$(CURDIR)/build/cache
 SANITIZERS := thread address undefined
@@ -30,10 +31,10 @@ build/.environment: pyproject.toml
 	@echo "setting up .venv: a minute or two, once ..."
 	@if command -v uv >/dev/null; then \
 		{ [ -x $(BIN)/python ] || uv venv --quiet --python $(PYTHON) .venv; } && \
-		uv pip install --quiet --python $(BIN)/python --editable '.[dev,bench]'; \
+		$(LATER) uv pip install --quiet --python $(BIN)/python --editable '.[dev,bench]'; \
 	else \
 		{ [ -x $(BIN)/pip ] || $(PYTHON) -m venv .venv; } && \
-		$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev,bench]'; \
+		$(LATER) $(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev,bench]'; \
 	fi
 	@touch $@
 

@@ -32,19 +32,22 @@ MODULES = (
     "tailrace.transport.texts",
 )
 
+EXTENSIONS = [
+    Extension(
+        name,
+        [f"src/{name.replace('.', '/')}.pyx"],
+        depends=[str(path) for path in Path("src/tailrace/transport/native").glob("*.h")],
+        include_dirs=["src/tailrace/transport"],
+        extra_compile_args=["-std=c11", "-O3", "-fvisibility=hidden", "-Wall", "-Wextra"],
+        libraries=["pthread"],
+    )
+    for name in MODULES
+]
+LATER = "TAILRACE_NATIVE_LATER" in os.environ  # `make setup` builds them in place by itself
+
 setup(
     ext_modules=cythonize(
-        [
-            Extension(
-                name,
-                [f"src/{name.replace('.', '/')}.pyx"],
-                depends=[str(path) for path in Path("src/tailrace/transport/native").glob("*.h")],
-                include_dirs=["src/tailrace/transport"],
-                extra_compile_args=["-std=c11", "-O3", "-fvisibility=hidden", "-Wall", "-Wextra"],
-                libraries=["pthread"],
-            )
-            for name in MODULES
-        ],
+        [] if LATER else EXTENSIONS,
         compiler_directives={"language_level": 3, "boundscheck": False, "wraparound": False},
         build_dir="build/cython",
         quiet=True,

@@ -221,8 +221,9 @@ def test_bytes_are_free_again_when_their_records_are_taken() -> None:
 
 
 @given(
-    st.lists(st.integers(1, 50) | st.integers(1, 3000), min_size=50, max_size=400),
-    st.integers(1, 1 << 16),
+    st.lists(st.integers(1, 3000), min_size=1, max_size=200)
+    | st.lists(st.integers(1, 50), min_size=50, max_size=400),
+    st.integers(1, 1 << 16) | st.integers(1, 1 << 20),
 )
 def test_who_waits_for_bytes_is_told_of_enough_to_go_on(
     sizes: list[int], window_bytes: int

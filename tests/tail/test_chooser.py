@@ -18,7 +18,7 @@ STREAM = "source -> work"
 EVEN = Receiving(busy=0.3, uneven=1.05, workers=4, shareable=True)
 BUSY = replace(EVEN, busy=0.8)
 UNEVEN = replace(EVEN, busy=0.6, uneven=2.0)
-SEEDS = range(12)
+SEEDS = range(20)
 
 
 def kind(setting: Setting) -> str:

@@ -27,7 +27,6 @@ from typing import Any
 import tailrace as tr
 from tail_parts.disturbing import bind, compressing
 from tail_parts.stage import (
-    AUTO_S,
     Arriving,
     Noted,
     Stage,
@@ -118,8 +117,7 @@ def scene(stage: Stage, scenario: str, quick: bool) -> dict[str, Any]:
             placement=placement,
             before=lambda job: disturbed(scenario, job),
             warm_s=0.0 if quick else FULL_S if modes[0] in SLOW else WARM_S,
-            auto_s=AUTO_S if quick else FULL_S,
-            hurried=quick,
+            quick=quick,
         )
         found["auto_chose"] = found.get("auto_chose") or slices.chose
         notes = notes_in(folder)

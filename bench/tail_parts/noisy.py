@@ -18,7 +18,7 @@ from tail_parts.disturbing import bind, compressing
 from tail_parts.stage import (
     AUTO_S,
     Stage,
-    hurried_chooser,
+    chooser,
     of_histograms,
     settled,
     ship,
@@ -27,7 +27,6 @@ from tail_parts.stage import (
 from tailrace.apps.word_count import WORDS_PER_SENTENCE, count, sentences
 from tailrace.connectors.generate import Generate
 from tailrace.runtime.sink import Sink
-from tailrace.tail.chooser import Chooser
 
 PER_S = 10_000.0
 _PATIENCE_S = 30.0
@@ -99,7 +98,7 @@ def run(stage: Stage, quick: bool) -> dict[str, Any]:
         folder = stage.folder / f"noisy-{name}"
         folder.mkdir()
         topology, placement, results = make(folder)
-        policy = hurried_chooser() if quick else Chooser()
+        policy = chooser(quick)
         job = topology.start(stage.spark, placement=placement, progress_s=0.05, tail=policy)
         end: Callable[[], None] = lambda: None  # noqa: E731
         try:

@@ -38,14 +38,13 @@ from typing import Any
 import tailrace as tr
 from harness.arrivals import POISSON, pace_of
 from harness.spread import Spread, limits, rounded
-from tail_parts.stage import Stage, hurried_chooser, settled, ship
+from tail_parts.stage import Stage, chooser, settled, ship
 from tailrace.apps.exclamation import exclamation
 from tailrace.apps.word_count import count, sentences
 from tailrace.connectors.generate import Generate
 from tailrace.control.progress.summary import Summary
 from tailrace.runtime.histogram import Histogram
 from tailrace.runtime.sink import Sink
-from tailrace.tail.chooser import Chooser
 
 WAYS = {
     "default": "off",
@@ -153,7 +152,7 @@ class Setting:
 
     def measure(self) -> dict[str, Any]:
         """All rounds; then everything that came is counted."""
-        chose, policy = "", hurried_chooser(0.6) if self.plan is QUICK else Chooser()
+        chose, policy = "", chooser(self.plan is QUICK, 0.6)
         with tempfile.TemporaryDirectory(prefix="tailrace-bench-") as folder:
             topology, loud = exclamation(Generate(str, pace=pace_of(POISSON, self.plan.per_s)))
             loud.sink(Seen(Path(folder)), name="sink")

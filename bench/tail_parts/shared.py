@@ -18,24 +18,13 @@ from typing import Any
 
 import tailrace as tr
 from harness.spread import rounded
-from tail_parts.stage import (
-    AUTO_S,
-    Arriving,
-    Noted,
-    Stage,
-    audit,
-    in_turns,
-    notes_in,
-    ship,
-    summed_up,
-)
+from tail_parts.stage import Arriving, Noted, Stage, audit, in_turns, notes_in, ship, summed_up
 
 SERVERS = 4
 SERVICE_MS = 1000 / 450
 UTILISATION = 0.78
 FIGURE = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 _OVERSLEEPS_S = 0.00008
-FULL_AUTO_S = 90.0
 MODES = ("off", "shared", "balance", "auto")
 
 
@@ -71,9 +60,7 @@ def mmc_wait_ms(servers: int, service_ms: float, utilisation: float) -> float:
     return waits * service_ms / servers / (1 - utilisation)
 
 
-def at(
-    stage: Stage, utilisation: float, rounds: int, slice_s: float, auto_s: float
-) -> dict[str, Any]:
+def at(stage: Stage, utilisation: float, slice_s: float, quick: bool) -> dict[str, Any]:
     """All contestants at one utilisation."""
     folder = stage.folder / f"shared-{utilisation}"
     folder.mkdir()
@@ -82,12 +69,11 @@ def at(
         stage,
         topology(rate_per_s, folder),
         MODES,
-        rounds=rounds,
+        rounds=5,
         slice_s=slice_s,
         settle_s=0.15,
         placement=(0, *range(1, SERVERS + 1)),
-        auto_s=auto_s,
-        hurried=auto_s == AUTO_S,
+        quick=quick,
     )
     notes = notes_in(folder)
     lost, duplicated = audit(notes)
@@ -120,12 +106,12 @@ def run(stage: Stage, quick: bool) -> dict[str, Any]:
     """The section's figures."""
     ship(__name__)
     stage.say(f"shared: {UTILISATION:.0%}")
-    found = at(stage, UTILISATION, 5, *((0.4, AUTO_S) if quick else (8.0, FULL_AUTO_S)))
+    found = at(stage, UTILISATION, 0.4 if quick else 8.0, quick)
     if not quick:
         found["figure_5_6"] = []
         for utilisation in FIGURE:
             stage.say(f"shared: {utilisation:.0%}")
-            found["figure_5_6"].append(at(stage, utilisation, 5, 4.0, FULL_AUTO_S))
+            found["figure_5_6"].append(at(stage, utilisation, 4.0, quick))
     return found
 
 

@@ -36,8 +36,8 @@ PERCENTS = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p99.9": 99.9}
 _PATIENCE_S = 30.0
 LATEST_S = 30.0
 """After so long a quick run repeats no slice any more, whatever was stolen from it."""
-AUTO_S = 4.0
-"""For so long at most auto looks and tries in a quick run."""
+AUTO_S, FULL_AUTO_S = 4.0, 90.0
+"""For so long at most auto looks and tries before its turns, in a quick run and in a full one."""
 Note = tuple[int, int, int, int]
 """A record's number, and when it was due, begun and done, in ns of the monotonic clock."""
 
@@ -176,17 +176,16 @@ def in_turns(
     slice_s: float,
     settle_s: float,
     placement: tuple[int, ...],
+    quick: bool,
     before: Callable[[Job], Callable[[], None]] = lambda job: lambda: None,
     warm_s: float = 0.0,
-    auto_s: float = AUTO_S,
-    hurried: bool = True,
 ) -> Slices:
     """Run a job in which the modes take turns, in changing order; end it, and say who had which.
 
     `before` may do something to the running job first, and gives what ends that. The first mode
-    is on for `warm_s` before anything counts, and auto for `auto_s`.
+    is on for `warm_s` before anything counts.
     """
-    policy = hurried_chooser() if hurried else Chooser()
+    policy = chooser(quick)
     tail: Any = policy if "auto" in modes else "off"
     job = topology.start(stage.spark, placement=placement, tail=tail, progress_s=0.05)
     slices = Slices()
@@ -195,7 +194,7 @@ def in_turns(
         undo = before(job)
         try:
             if "auto" in modes:
-                slices.chose = settled(job, policy, auto_s)
+                slices.chose = settled(job, policy, AUTO_S if quick else FULL_AUTO_S)
             job.set_tail(modes[0])
             time.sleep(max(warm_s, settle_s))
             for number in range(rounds):
@@ -216,9 +215,9 @@ def in_turns(
     return slices
 
 
-def hurried_chooser(least_s: float = 0.5) -> Chooser:
-    """For quick runs: periods as short as slices, and nothing is tried twice in a minute."""
-    return Chooser(least_s=least_s, records=400, again_s=120.0)
+def chooser(quick: bool, least_s: float = 0.5) -> Chooser:
+    """As users have it; in quick runs with short periods, and nothing tried twice in a minute."""
+    return Chooser(least_s=least_s, records=400, again_s=120.0) if quick else Chooser()
 
 
 def settled(

@@ -13,8 +13,8 @@ the slow worker: so a worker can be as busy as in the thesis though there are fe
 
 Du's and Storm's policies change something every 5 s only. In the quick run they are on for less
 than that in all: they have not begun by then, and stand for what they are until then (only in c).
-In the full run they are on for `FULL_S` before they are measured, and each policy has a job of its
-own; auto has as long to look around.
+In the full run each of these two is on for `FULL_S` before it is measured, in a job of its own; the
+others take turns in one job.
 """
 
 from __future__ import annotations
@@ -103,7 +103,8 @@ def scene(stage: Stage, scenario: str, quick: bool) -> dict[str, Any]:
     found: dict[str, Any] = {"lost": 0, "duplicated": 0}
     here = [mode for mode in MODES if not quick or scenario == "c" or mode not in SLOW]
     turns: dict[str, list[list[float]]] = {mode: [] for mode in here}
-    together = [here] if quick else [[mode] for mode in here]
+    quickly = [mode for mode in here if mode not in SLOW]
+    together = [here] if quick else [quickly, *([mode] for mode in SLOW)]
     for number, modes in enumerate(together):
         folder = stage.folder / f"balance-{scenario}-{number}"
         folder.mkdir()
@@ -111,8 +112,8 @@ def scene(stage: Stage, scenario: str, quick: bool) -> dict[str, Any]:
             stage,
             topology(scenario, folder),
             modes,
-            rounds=5,
-            slice_s=QUICK_S[scenario] if quick else 6.0,
+            rounds=5 if quick else 10,
+            slice_s=QUICK_S[scenario] if quick else 4.0,
             settle_s=0.1 if quick else 1.0,
             placement=placement,
             before=lambda job: disturbed(scenario, job),

@@ -38,7 +38,7 @@ from typing import Any
 import tailrace as tr
 from harness.arrivals import POISSON, pace_of
 from harness.spread import Spread, limits, rounded
-from tail_parts.stage import Stage, chooser, settled, ship
+from tail_parts.stage import Stage, chooser, p99_of_histograms, p99s_of, settled, ship
 from tailrace.apps.exclamation import exclamation
 from tailrace.apps.word_count import count, sentences
 from tailrace.connectors.generate import Generate
@@ -231,6 +231,7 @@ def told_of(found: Found, default: Found) -> dict[str, Any]:
         if found is not default:
             base = default.latency.percentile_ns(percent) / 1e6
             told[f"{name}_change_percent"] = round(100 * (ms / base - 1), 1)
+    told |= p99s_of(found.rounds, p99_of_histograms)
     if found is not default:
         told["cost_percent"] = round(100 * found.copies / max(found.runs, 1), 2)
         cpu = statistics.median(found.cpu_s) / statistics.median(default.cpu_s)

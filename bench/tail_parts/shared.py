@@ -60,7 +60,9 @@ def mmc_wait_ms(servers: int, service_ms: float, utilisation: float) -> float:
     return waits * service_ms / servers / (1 - utilisation)
 
 
-def at(stage: Stage, utilisation: float, slice_s: float, quick: bool) -> dict[str, Any]:
+def at(
+    stage: Stage, utilisation: float, rounds: int, slice_s: float, quick: bool
+) -> dict[str, Any]:
     """All contestants at one utilisation."""
     folder = stage.folder / f"shared-{utilisation}"
     folder.mkdir()
@@ -69,9 +71,9 @@ def at(stage: Stage, utilisation: float, slice_s: float, quick: bool) -> dict[st
         stage,
         topology(rate_per_s, folder),
         MODES,
-        rounds=5,
+        rounds=rounds,
         slice_s=slice_s,
-        settle_s=0.15,
+        settle_s=0.15 if quick else 0.5,
         placement=(0, *range(1, SERVERS + 1)),
         quick=quick,
     )
@@ -106,12 +108,12 @@ def run(stage: Stage, quick: bool) -> dict[str, Any]:
     """The section's figures."""
     ship(__name__)
     stage.say(f"shared: {UTILISATION:.0%}")
-    found = at(stage, UTILISATION, 0.4 if quick else 8.0, quick)
+    found = at(stage, UTILISATION, *((5, 0.4) if quick else (10, 4.0)), quick)
     if not quick:
         found["figure_5_6"] = []
         for utilisation in FIGURE:
             stage.say(f"shared: {utilisation:.0%}")
-            found["figure_5_6"].append(at(stage, utilisation, 4.0, quick))
+            found["figure_5_6"].append(at(stage, utilisation, 8, 3.0, quick))
     return found
 
 

@@ -270,15 +270,12 @@ def slices_by_progress(
 
 
 def of_histograms(turns: Sequence[Histogram]) -> dict[str, Any]:
-    """Percentiles of all turns together, and the spread of p99 over them; in ms."""
-    whole = Histogram()
-    for turn in turns:
-        whole.merge(turn)
+    """Percentiles of all turns together, and p99s of them; in ms."""
+    whole = merged(turns)
     found: dict[str, Any] = {
         name: rounded(whole.percentile_ns(percent) / 1e6) for name, percent in PERCENTS.items()
     }
-    p99s = sorted(turn.percentile_ns(99) / 1e6 for turn in turns if turn.total)
-    found["p99_spread"] = [rounded(p99s[0]), rounded(median(p99s)), rounded(p99s[-1])]
+    found |= p99s_of([turn for turn in turns if turn.total], p99_of_histograms)
     found["records"] = whole.total
     return found
 
@@ -298,16 +295,47 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 
 def summed_up(turns: Sequence[Sequence[float]]) -> dict[str, Any]:
-    """Percentiles of all turns together, and the spread of p99 over them."""
+    """Percentiles of all turns together, and p99s of them; in ms."""
     everything = [value for turn in turns for value in turn]
     found: dict[str, Any] = {
         name: rounded(percentile(everything, percent)) for name, percent in PERCENTS.items()
     }
-    p99s = sorted(percentile(turn, 99) for turn in turns if turn)
+    found |= p99s_of([turn for turn in turns if turn], _p99_of_lists)
     found["mean"] = rounded(fmean(everything))
-    found["p99_spread"] = [rounded(p99s[0]), rounded(median(p99s)), rounded(p99s[-1])]
     found["records"] = len(everything)
     return found
+
+
+def p99s_of(turns: Sequence[T], p99_ms: Callable[[Sequence[T]], float]) -> dict[str, Any]:
+    """Of each turn, in order and the spread of that; and of all without the worst of them.
+
+    The latter compares contestants: in a short turn, one stall of the machine is the whole p99.
+    """
+    each = [p99_ms([turn]) for turn in turns]
+    worst = max(range(len(turns)), key=each.__getitem__)
+    calm = [turn for place, turn in enumerate(turns) if place != worst]
+    return {
+        "p99_spread": [rounded(min(each)), rounded(median(each)), rounded(max(each))],
+        "p99_rounds": [rounded(one) for one in each],
+        "p99_calm": rounded(p99_ms(calm or turns)),
+    }
+
+
+def _p99_of_lists(turns: Sequence[Sequence[float]]) -> float:
+    return percentile([value for turn in turns for value in turn], 99)
+
+
+def p99_of_histograms(turns: Sequence[Histogram]) -> float:
+    """Of all together, in ms."""
+    return merged(turns).percentile_ns(99) / 1e6
+
+
+def merged(turns: Sequence[Histogram]) -> Histogram:
+    """All together."""
+    whole = Histogram()
+    for turn in turns:
+        whole.merge(turn)
+    return whole
 
 
 def ship(section: str) -> None:

@@ -9,20 +9,24 @@ import pytest
 
 from tail_parts import chooser, yahoo
 from tail_parts.replay import interval
+from tail_parts.stage import summed_up
+
+
+def measured(p99: float, *, swings: float = 1.0) -> dict[str, Any]:
+    """Of a contestant; its rounds go from the p99 divided by `swings` to the p99 times that."""
+    return {"p99_calm": p99, "p99_rounds": [p99 / swings, p99, p99 * swings]}
 
 
 def dealt(off: float, balance: float, shared: float, auto: float) -> dict[str, Any]:
-    found: dict[str, Any] = {"auto_chose": "balance"}
-    for mode, p99 in (("off", off), ("balance", balance), ("shared", shared), ("auto", auto)):
-        found[mode] = {"p99": p99}
-    return found
+    p99s = {"off": off, "balance": balance, "shared": shared, "auto": auto}
+    found = {mode: measured(p99, swings=3.0) for mode, p99 in p99s.items()}
+    return {**found, "auto_chose": "balance"}
 
 
 def replayed(default: float, adaptive: float, auto: float) -> dict[str, Any]:
-    found: dict[str, Any] = {"auto_chose": "replay"}
-    for way, p99 in (("default", default), ("adaptive", adaptive), ("auto", auto)):
-        found[way] = {"p99_ms": p99}
-    return found
+    p99s = {"default": default, "adaptive": adaptive, "auto": auto}
+    found = {way: measured(p99) for way, p99 in p99s.items()}
+    return {**found, "auto_chose": "replay"}
 
 
 def test_auto_is_held_against_the_best_and_against_nothing_where_nothing_helps() -> None:
@@ -34,14 +38,27 @@ def test_auto_is_held_against_the_best_and_against_nothing_where_nothing_helps()
             "stopped_beside_sources": replayed(11.0, 2.0, 2.0),
         },
     }
+    found["balance"]["c"]["auto"] = measured(9.0)
     told = chooser.compared(found)
     assert told["of"] == 6 and told["within_expected"] == 3
     assert told["worst_over_best"] == 1.5
     assert told["scenarios"]["shared_78_percent"]["best"] == "shared"
+    assert told["scenarios"]["balance_a"]["over_best_rounds"] == [1.5, 1.5, 1.5]
+    assert told["scenarios"]["balance_c"]["over_best_rounds"] == [0.5, 1.5, 4.5]
+    assert told["surely_worse"] == 2
     assert [name for name, one in told["scenarios"].items() if one["none_helps"]] == [
         "replay_quiet"
     ]
     assert told["worst_over_default_where_none_helps"] == 1.04
+
+
+def test_a_stall_in_one_round_does_not_count_where_contestants_are_compared() -> None:
+    rounds = [[1.0] * 98 + [2.0] * 2, [1.0] * 80 + [50.0] * 20, [1.0] * 98 + [3.0] * 2]
+    told = summed_up(rounds)
+    assert told["p99"] == 50.0 and told["p99_calm"] == 3.0
+    assert told["p99_rounds"] == [2.0, 50.0, 3.0]
+    assert told["p99_spread"] == [2.0, 3.0, 50.0]
+    assert summed_up(rounds[:1])["p99_calm"] == 2.0
 
 
 @pytest.mark.parametrize(("left_out", "twice"), [((), ()), ((7, 20), (3,))])

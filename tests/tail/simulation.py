@@ -43,12 +43,12 @@ class Known:
     measured_ns: int = 0
     probe_ns: int | None = None
     probes: int = 0
-    given: list[list[int]] | None = None
-    """The work that each sender has given to each server, if all senders see that."""
+    given: list[int] | None = None
+    """The work that all senders have given to each server, if all see that."""
 
     @property
     def work_ns(self) -> int:
-        return -1 if self.given is None else sum(row[self.peer] for row in self.given)
+        return -1 if self.given is None else self.given[self.peer]
 
     @property
     def fill(self) -> float:
@@ -133,7 +133,8 @@ def simulate(
     servers = [Server(mean * MS) for mean in means_ms]
     rate = utilisation * sum(1 / server.mean_ns for server in servers)
     way_ns = int(way_ms * MS)
-    given = [[0] * len(servers) for _ in range(senders)] if live else None
+    given = [0] * len(servers) if live else None
+    own = [[0] * len(servers) for _ in range(senders)]
     known = [[Known(place, given=given) for place in range(len(servers))] for _ in range(senders)]
     policies = [policy(sender) for sender in range(senders)] if policy else []
     lates = [Late() for _ in range(senders)]
@@ -158,7 +159,9 @@ def simulate(
     def publish(sender: int, place: int) -> None:
         if given is not None:
             one = known[sender][place]
-            given[sender][place] = one.waiting * (one.service_ns or MS // 10)
+            work_ns = one.waiting * (one.service_ns or MS // 10)
+            given[place] += work_ns - own[sender][place]
+            own[sender][place] = work_ns
 
     def deal(sender: int, now_ns: int) -> None:
         queue = queues[sender]

@@ -57,11 +57,13 @@ class Late:
         fastest_ns = min([one.service_ns for one in receivers if one.service_ns], default=0)
         waiting: dict[int, int] = {}
         busy: dict[int, int] = {}
+        seen: dict[int, bool] = {}
         for one in receivers:
-            peer, has = one.peer, one.waiting
+            peer, has, work_ns = one.peer, one.waiting, one.work_ns
             waiting[peer] = waiting.get(peer, 0) + has
-            if one.work_ns >= 0 and one.service_ns:
-                busy[peer] = -(-one.work_ns // one.service_ns)
+            seen[peer] = work_ns >= 0
+            if work_ns >= 0 and one.service_ns:
+                busy[peer] = -(-work_ns // one.service_ns)
             else:
                 others = others_now(one, now_ns) if one.others else 0
                 busy[peer] = busy.get(peer, 0) + has + others
@@ -69,12 +71,13 @@ class Late:
         best, best_order, best_ns = -1, (0, 0, 0), 0
         count = len(receivers)
         for place, one in enumerate(receivers):
-            has = busy[one.peer]
-            service_ns = believed_ns(one, waiting[one.peer], now_ns, fastest_ns)
             if one.fill >= 1:
                 continue
+            peer = one.peer
+            has = busy[peer]
+            service_ns = believed_ns(one, waiting[peer], now_ns, fastest_ns)
             # Who has nothing of ours does not tell us when it is free.
-            tells = waiting[one.peer] if one.work_ns >= 0 else not idle
+            tells = waiting[peer] if seen[peer] else not idle
             if tells and depth(service_ns, one.turn_ns, backlog) <= has:
                 continue
             order = ((has + 1) * service_ns, one.waiting, (place - self._turn) % count)

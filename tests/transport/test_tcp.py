@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.transport.frame import HEADER_BYTES
+from tailrace.transport.frame import HEADER_BYTES, frame_header
 from tailrace.transport.listener import TcpListener
 from tailrace.transport.stream import PlainStream
 from tailrace.transport.tcp import Refusals, TcpConfig
@@ -18,6 +18,7 @@ from tests.transport.world import (
     ACCEPTOR_ID,
     DIALER_ID,
     World,
+    authenticated_peer,
 )
 
 
@@ -83,6 +84,33 @@ def test_large_frames_survive_partial_writes(world: World) -> None:
     assert dialer.events & select.EPOLLOUT
     assert [frame.payload for frame in world.run_until_received(acceptor, 3)] == payloads
     assert not dialer.events & select.EPOLLOUT
+
+
+def test_who_waits_for_a_large_frame_is_woken_for_much_of_it_only(world: World) -> None:
+    peer, _ = authenticated_peer(world)
+    acceptor, size = world.accepted[-1], 1_000_000
+    peer.sendall(frame_header(size, 1, 2) + bytes(1000))
+    world.run(lambda: acceptor.partial_bytes == HEADER_BYTES + 1000)
+    peer.sendall(bytes(50_000))
+    assert world.epoll.poll(0.05) == []
+    peer.sendall(bytes(500_000))
+    world.run(lambda: acceptor.partial_bytes > HEADER_BYTES + 1000)
+    peer.sendall(bytes(size - 551_000 - 10))
+    peer.sendall(bytes(10))  # its last bytes are worth it, however few; so is what is small
+    assert [len(one.payload) for one in world.run_until_received(acceptor, 1)] == [size]
+    peer.sendall(frame_header(5, 1, 2) + b"small")
+    assert world.run_until_received(acceptor, 1) == [(1, 2, b"small")]
+
+
+def test_frames_of_all_sizes_come_whole_behind_each_other(world: World) -> None:
+    dialer, acceptor = world.pair()
+    sizes = [0, 10, 32_767, 32_768, 40_000, 5, 131_072, 1, 4_096, 200_001, 33_000, 12, 1_048_577]
+    payloads = [bytes([number + 1]) * size for number, size in enumerate(sizes)] * 2
+    for payload in payloads:
+        assert dialer.send(1, 2, [payload])
+    dialer.flush()
+    found = world.run_until_received(acceptor, len(payloads))
+    assert [frame.payload for frame in found] == payloads
 
 
 def test_a_full_send_queue_takes_nothing_and_recovers() -> None:

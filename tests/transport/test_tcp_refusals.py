@@ -163,10 +163,12 @@ def test_an_oversized_frame_of_an_authenticated_peer_is_refused(world: World) ->
     assert not acceptor.closed
 
 
-def test_a_frame_cut_short_is_refused(world: World) -> None:
+@pytest.mark.parametrize("size", [10, 1_000_000])
+def test_a_frame_cut_short_is_refused(world: World, size: int) -> None:
     peer, _ = authenticated_peer(world)
-    peer.sendall(frame_header(10, 1, 2) + b"half")
-    peer.close()
+    peer.sendall(frame_header(size, 1, 2) + b"half")
+    world.run(lambda: world.accepted[-1].partial_bytes == 16)
+    peer.close()  # also where much is waited for: it is sure not to come
     world.run_until_refused("truncated")
     assert "after 16 B of a frame" in (world.accepted[-1].close_reason or "")
 

@@ -171,6 +171,11 @@ cdef class FrameDecoder:
         """How much of the payload that is under way has not arrived; 0 between frames."""
         return 0 if self._body is None else self._body_bytes - self._arrived_bytes
 
+    @property
+    def body_bytes(self):
+        """The size of the payload that is under way; 0 between frames."""
+        return 0 if self._body is None else self._body_bytes
+
     def missing(self):
         """Where the rest of the payload that is under way belongs.
 

@@ -26,6 +26,9 @@ Queued: TypeAlias = Buffer | Gathered
 MAX_IOVECS = 512  # Linux takes 1024
 RECORD_BYTES = 16 * 1024  # the largest TLS record
 CIPHER_BATCH_BYTES = 256 * 1024
+TOGETHER_BYTES = 128 * 1024
+"""Of a large payload, so much is received at a time: waking a receiver costs the sender's core more
+than it takes to copy some ten KB, and without this it is woken for every 64 of them."""
 
 
 class Stream(Protocol):
@@ -54,6 +57,13 @@ class Stream(Protocol):
         """
         ...
 
+    def expect(self, size_bytes: int) -> None:
+        """So many bytes are sure to come: until they have, there is no hurry to receive some.
+
+        A hint, for `receive` gives what is there.
+        """
+        ...
+
     def transmit(self, queue: deque[Queued]) -> int:
         """Write from the front of the queue; return how many bytes were taken from it."""
         ...
@@ -68,6 +78,7 @@ class PlainStream:
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
+        self._together_bytes = 1
 
     def receive(self, views: Sequence[memoryview], socket_bytes: int) -> int | None:
         """One system call, without a copy of our own."""
@@ -79,6 +90,13 @@ class PlainStream:
             return self._sock.recvmsg_into(views)[0]
         except BlockingIOError:
             return None
+
+    def expect(self, size_bytes: int) -> None:
+        """The socket shows as readable when much of that is there, or when it can hold no more."""
+        together_bytes = min(size_bytes, TOGETHER_BYTES) or 1
+        if together_bytes != self._together_bytes:
+            self._together_bytes = together_bytes
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, together_bytes)
 
     def transmit(self, queue: deque[Queued]) -> int:
         """Write until the queue is empty or the socket is full."""
@@ -140,6 +158,9 @@ class TlsStream:
             self._incoming.write(encrypted)
             self._shake_hands()
             socket_bytes = 0
+
+    def expect(self, size_bytes: int) -> None:
+        """Nothing: what comes is decrypted piece by piece anyway."""
 
     def transmit(self, queue: deque[Queued]) -> int:
         """Encrypt and write until the queue is empty or the socket is full."""

@@ -52,7 +52,8 @@ _GATHERED_BYTES = 4096
 """Payloads of at most this size are copied, to go out together."""
 _SCRATCH_BYTES = 256 * 1024
 _DIRECT_BYTES = 32 * 1024
-"""Payloads of which so much is missing are received where they belong, without a copy."""
+"""Payloads of at least this size are received where they belong, without a copy, but for what comes
+together with their header."""
 
 
 class _Scratch(threading.local):
@@ -232,6 +233,11 @@ class TcpConnection:
         return self._queued_bytes + self._stream.unsent_bytes
 
     @property
+    def partial_bytes(self) -> int:
+        """How much of a frame that has not arrived in full is here, its header included."""
+        return self._decoder.partial_bytes
+
+    @property
     def unanswered_bytes(self) -> int:
         """Bytes that the peer's host has not acknowledged, or that still wait here."""
         if self.closed:
@@ -373,18 +379,24 @@ class TcpConnection:
         self._connecting = False
 
     def _read(self, frames: list[Frame]) -> None:
+        self._receive(frames)
+        if not self.closed:
+            large = self._decoder.body_bytes >= _DIRECT_BYTES
+            self._stream.expect(self._decoder.missing_bytes if large else 0)
+
+    def _receive(self, frames: list[Frame]) -> None:
         scratch, stream = _scratch.view, self._stream
         left_bytes = self._config.max_read_bytes
         if not self.authenticated:
             left_bytes = min(left_bytes, _MAX_STRANGER_READ_BYTES)
         while not self.closed:
-            direct = self._decoder.missing_bytes >= _DIRECT_BYTES
+            direct = self._decoder.body_bytes >= _DIRECT_BYTES
             if not direct:
                 views = [scratch[:left_bytes] if left_bytes else scratch]
             elif 0 < left_bytes < self._decoder.missing_bytes:
                 views = [self._decoder.missing()[:left_bytes]]
-            else:  # straight to where it belongs, and the next header in the same call
-                views = [self._decoder.missing(), scratch[:HEADER_BYTES]]
+            else:  # straight to where it belongs, and what is small behind it in the same call
+                views = [self._decoder.missing(), scratch[:_GATHERED_BYTES]]
             got_bytes = stream.receive(views, left_bytes)
             if got_bytes is None:
                 return
@@ -423,7 +435,7 @@ class TcpConnection:
         """The connection is lost: a refusal if it broke off inside something."""
         if not self.authenticated:
             self.refuse("truncated", f"{detail} before it was authenticated")
-        elif self._decoder.partial_bytes:
-            self.refuse("truncated", f"{detail} after {self._decoder.partial_bytes} B of a frame")
+        elif self.partial_bytes:
+            self.refuse("truncated", f"{detail} after {self.partial_bytes} B of a frame")
         else:
             self.close(detail)

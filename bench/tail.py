@@ -9,7 +9,8 @@ with each technique), `noisy_neighbour` (what a user sees). `chooser` sums up ho
 the others. All on a local Spark, in real processes, with Poisson arrivals; latency counts from when
 a record was due. Contestants take turns, in changing order, five rounds at least unless a section
 has `rounds`; percentiles are of all rounds together, `p99_spread` has the lowest, the middle and
-the highest p99 of a round. `lost` and `duplicated` sum over all jobs.
+the highest p99 of a round, `p99_calm` is of all rounds but the worst. `lost` and `duplicated` sum
+over all jobs.
 """
 
 from __future__ import annotations
@@ -57,10 +58,13 @@ class Run(Benchmark):
         for name, section in SECTIONS.items():
             self.found[name] = section.run(self, self.options.quick)
 
+    def _chooser(self) -> dict[str, Any]:
+        return chooser.compared(self.found, self.options.quick)
+
     def table(self) -> str:
         """Everything that was measured, as text."""
         told = [SECTIONS[name].table(found) for name, found in self.found.items()]
-        return "\n".join([*told, chooser.table(chooser.compared(self.found))])
+        return "\n".join([*told, chooser.table(self._chooser())])
 
     def headline(self) -> dict[str, Any]:
         """All sections' figures."""
@@ -70,7 +74,7 @@ class Run(Benchmark):
         }
         return {
             **self.found,
-            "chooser": chooser.compared(self.found),
+            "chooser": self._chooser(),
             "overhead_percent": self.found["replay"]["overhead_percent"],
             **sums,
             "background_cpu_percent": round(self.background_cpu_percent, 1),

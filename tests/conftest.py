@@ -56,8 +56,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """Simulations make and drop much: by default the collector takes a fifth of the time."""
-    gc.collect()
-    gc.freeze()
     gc.set_threshold(20_000, 20, 20)
 
 

@@ -61,14 +61,14 @@ class Work(tr.Operator):
         self.last = last
 
     def process(self, record: tuple[int, int]) -> None:
-        """The work, and the record; from the last with when it began."""
+        """The work, and the record; from the last with when it began and ended."""
         now_ns = time.monotonic_ns()
         if self.scenario == "b":
             sum(range(OPERATIONS))
         else:
             slow = self.scenario == "c" and self.instance.index == WORKERS - 1
             time.sleep(SLEEP_S * (1 + slow) - _OVERSLEEPS_S)
-        self.emit((*record, now_ns) if self.last else record)
+        self.emit((*record, now_ns, time.monotonic_ns()) if self.last else record)
 
 
 def topology(scenario: str, folder: Path) -> tr.Topology:
@@ -129,6 +129,8 @@ def scene(stage: Stage, scenario: str, quick: bool) -> dict[str, Any]:
             turns[mode] += slices.latencies_ms(notes, mode)
     for mode in here:
         found[mode] = summed_up(turns[mode])
+        if [mode] in together:
+            del found[mode]["p99_rounds"]  # they were not beside the others'
     for mode in here[1:]:
         change = 100 * (found[mode]["p99"] / found["off"]["p99"] - 1)
         found[f"{mode}_p99_change_percent"] = round(change, 1)

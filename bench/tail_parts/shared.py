@@ -28,15 +28,15 @@ _OVERSLEEPS_S = 0.00008
 MODES = ("off", "shared", "balance", "auto")
 
 
-def served(record: tuple[int, int]) -> tuple[int, int, int]:
+def served(record: tuple[int, int]) -> tuple[int, int, int, int]:
     """Take a time that follows from the record's number."""
     begun_ns = time.monotonic_ns()
     service_s = random.Random(record[0]).expovariate(1000 / SERVICE_MS)
     if service_s > _OVERSLEEPS_S:
         time.sleep(service_s - _OVERSLEEPS_S)
-    while time.monotonic_ns() - begun_ns < service_s * 1e9:
+    while (now_ns := time.monotonic_ns()) - begun_ns < service_s * 1e9:
         pass
-    return (*record, begun_ns)
+    return (*record, begun_ns, now_ns)
 
 
 def topology(rate_per_s: float, folder: Path) -> tr.Topology:

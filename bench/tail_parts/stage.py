@@ -38,8 +38,11 @@ LATEST_S = 30.0
 """After so long a quick run repeats no slice any more, whatever was stolen from it."""
 AUTO_S, FULL_AUTO_S = 4.0, 90.0
 """For so long at most auto looks and tries before its turns, in a quick run and in a full one."""
-Note = tuple[int, int, int, int]
-"""A record's number, and when it was due, begun and done, in ns of the monotonic clock."""
+Note = tuple[int, int, int, int, int]
+"""A record's number, and when it was due, begun, served and done, in ns of the monotonic clock.
+
+An instance takes some at a time: who is served first is done when the others are, too.
+"""
 
 
 class Stage(Protocol):
@@ -99,7 +102,7 @@ class _Arriving(Reader):
 
 
 class Noted(Sink):
-    """Notes what comes, (number, due, begun), with the time; leaves it in a file."""
+    """Notes what comes, (number, due, begun, served), with the time; leaves it in a file."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -108,9 +111,9 @@ class Noted(Sink):
         self._path = self.folder / f"notes-{index}"
         self._notes = array("q")
 
-    def write(self, records: Iterator[tuple[int, int, int]]) -> None:
-        for number, due_ns, begun_ns in records:
-            self._notes.extend((number, due_ns, begun_ns, time.monotonic_ns()))
+    def write(self, records: Iterator[tuple[int, int, int, int]]) -> None:
+        for record in records:
+            self._notes.extend((*record, time.monotonic_ns()))
 
     def close(self) -> None:
         self._path.write_bytes(self._notes.tobytes())
@@ -121,7 +124,7 @@ def notes_in(folder: Path) -> list[Note]:
     found: list[Note] = []
     for path in folder.glob("notes-*"):
         values = array("q", path.read_bytes())
-        found += zip(values[::4], values[1::4], values[2::4], values[3::4], strict=True)
+        found += zip(*(values[place::5] for place in range(5)), strict=True)
     return sorted(found)
 
 
@@ -148,14 +151,14 @@ class Slices:
 
     def latencies_ms(self, notes: Sequence[Note], name: str) -> list[list[float]]:
         """By turn: from when a record was due until it was done."""
-        return self._of(notes, name, lambda note: (note[3] - note[1]) / 1e6)
+        return self._of(notes, name, lambda note: (note[4] - note[1]) / 1e6)
 
     def waits_ms(self, notes: Sequence[Note], name: str) -> list[list[float]]:
         """By turn: from when a record was due until work on it began."""
         return self._of(notes, name, lambda note: (note[2] - note[1]) / 1e6)
 
     def services_ms(self, notes: Sequence[Note], name: str) -> list[list[float]]:
-        """By turn: from then until it was done."""
+        """By turn: from then until it was served."""
         return self._of(notes, name, lambda note: (note[3] - note[2]) / 1e6)
 
     def _of(
@@ -275,7 +278,7 @@ def of_histograms(turns: Sequence[Histogram]) -> dict[str, Any]:
     found: dict[str, Any] = {
         name: rounded(whole.percentile_ns(percent) / 1e6) for name, percent in PERCENTS.items()
     }
-    found |= p99s_of([turn for turn in turns if turn.total], p99_of_histograms)
+    found |= p99s_of(turns, p99_of_histograms)
     found["records"] = whole.total
     return found
 
@@ -300,34 +303,37 @@ def summed_up(turns: Sequence[Sequence[float]]) -> dict[str, Any]:
     found: dict[str, Any] = {
         name: rounded(percentile(everything, percent)) for name, percent in PERCENTS.items()
     }
-    found |= p99s_of([turn for turn in turns if turn], _p99_of_lists)
+    found |= p99s_of(turns, _p99_of_lists)
     found["mean"] = rounded(fmean(everything))
     found["records"] = len(everything)
     return found
 
 
-def p99s_of(turns: Sequence[T], p99_ms: Callable[[Sequence[T]], float]) -> dict[str, Any]:
-    """Of each turn, in order and the spread of that; and of all without the worst of them.
+def p99s_of(turns: Sequence[T], p99_ms: Callable[[Sequence[T]], float | None]) -> dict[str, Any]:
+    """Of each turn in order, None where nothing came; their spread; and of all but the worst.
 
-    The latter compares contestants: in a short turn, one stall of the machine is the whole p99.
+    The last is for short turns, which are compared: of some, one stall of the machine is the p99.
     """
     each = [p99_ms([turn]) for turn in turns]
-    worst = max(range(len(turns)), key=each.__getitem__)
+    known = [one for one in each if one is not None]
+    worst = each.index(max(known))
     calm = [turn for place, turn in enumerate(turns) if place != worst]
     return {
-        "p99_spread": [rounded(min(each)), rounded(median(each)), rounded(max(each))],
+        "p99_spread": [rounded(min(known)), rounded(median(known)), rounded(max(known))],
         "p99_rounds": [rounded(one) for one in each],
-        "p99_calm": rounded(p99_ms(calm or turns)),
+        "p99_calm": rounded(p99_ms(calm) or max(known)),
     }
 
 
-def _p99_of_lists(turns: Sequence[Sequence[float]]) -> float:
-    return percentile([value for turn in turns for value in turn], 99)
+def _p99_of_lists(turns: Sequence[Sequence[float]]) -> float | None:
+    everything = [value for turn in turns for value in turn]
+    return percentile(everything, 99) if everything else None
 
 
-def p99_of_histograms(turns: Sequence[Histogram]) -> float:
-    """Of all together, in ms."""
-    return merged(turns).percentile_ns(99) / 1e6
+def p99_of_histograms(turns: Sequence[Histogram]) -> float | None:
+    """Of all together, in ms; None: nothing came."""
+    whole = merged(turns)
+    return whole.percentile_ns(99) / 1e6 if whole.total else None
 
 
 def merged(turns: Sequence[Histogram]) -> Histogram:

@@ -14,7 +14,8 @@ from tail_parts.stage import summed_up
 
 def measured(p99: float, *, swings: float = 1.0) -> dict[str, Any]:
     """Of a contestant; its rounds go from the p99 divided by `swings` to the p99 times that."""
-    return {"p99_calm": p99, "p99_rounds": [p99 / swings, p99, p99 * swings]}
+    rounds = [p99 / swings, p99, None, p99 * swings, p99, p99]
+    return {"p99": 99.0, "p99_calm": p99, "p99_rounds": rounds}
 
 
 def dealt(off: float, balance: float, shared: float, auto: float) -> dict[str, Any]:
@@ -25,7 +26,7 @@ def dealt(off: float, balance: float, shared: float, auto: float) -> dict[str, A
 
 def replayed(default: float, adaptive: float, auto: float) -> dict[str, Any]:
     p99s = {"default": default, "adaptive": adaptive, "auto": auto}
-    found = {way: measured(p99) for way, p99 in p99s.items()}
+    found = {way: {**measured(p99), "p99_ms": 99.0} for way, p99 in p99s.items()}
     return {**found, "auto_chose": "replay"}
 
 
@@ -39,17 +40,20 @@ def test_auto_is_held_against_the_best_and_against_nothing_where_nothing_helps()
         },
     }
     found["balance"]["c"]["auto"] = measured(9.0)
-    told = chooser.compared(found)
+    del found["balance"]["b"]["balance"]["p99_rounds"]  # it had a job of its own
+    told = chooser.compared(found, quick=True)
     assert told["of"] == 6 and told["within_expected"] == 3
     assert told["worst_over_best"] == 1.5
     assert told["scenarios"]["shared_78_percent"]["best"] == "shared"
-    assert told["scenarios"]["balance_a"]["over_best_rounds"] == [1.5, 1.5, 1.5]
-    assert told["scenarios"]["balance_c"]["over_best_rounds"] == [0.5, 1.5, 4.5]
-    assert told["surely_worse"] == 2
+    assert told["scenarios"]["balance_a"]["over_best_interval"] == [1.5, 1.5]
+    assert told["scenarios"]["balance_b"]["over_best_interval"] is None
+    assert told["scenarios"]["balance_c"]["over_best_interval"] == [0.5, 4.5]
+    assert told["probably_worse"] == 1
     assert [name for name, one in told["scenarios"].items() if one["none_helps"]] == [
         "replay_quiet"
     ]
     assert told["worst_over_default_where_none_helps"] == 1.04
+    assert chooser.compared(found, quick=False)["within_expected"] == 6
 
 
 def test_a_stall_in_one_round_does_not_count_where_contestants_are_compared() -> None:
@@ -57,6 +61,7 @@ def test_a_stall_in_one_round_does_not_count_where_contestants_are_compared() ->
     told = summed_up(rounds)
     assert told["p99"] == 50.0 and told["p99_calm"] == 3.0
     assert told["p99_rounds"] == [2.0, 50.0, 3.0]
+    assert summed_up([*rounds, []])["p99_rounds"] == [2.0, 50.0, 3.0, None]
     assert told["p99_spread"] == [2.0, 3.0, 50.0]
     assert summed_up(rounds[:1])["p99_calm"] == 2.0
 

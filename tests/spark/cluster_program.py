@@ -84,12 +84,13 @@ def given_up(spark: Any) -> list[str]:
 def main(out: Path) -> None:
     from pyspark.sql import SparkSession
 
+    jvm = f"{QUICK_JVM} {from_archive()}"
     spark = (
         SparkSession.builder.master("local-cluster[2,2,1024]")
         .config("spark.ui.enabled", "false")
         .config("spark.executor.memory", "512m")
-        .config("spark.driver.extraJavaOptions", f"{QUICK_JVM} {from_archive()}")
-        .config("spark.executor.extraJavaOptions", QUICK_JVM)
+        .config("spark.driver.extraJavaOptions", jvm)
+        .config("spark.executor.extraJavaOptions", jvm)
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.scheduler.barrier.maxConcurrentTasksCheck.interval", "1s")
         .getOrCreate()

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
+import re
 import socket
 import ssl
 from collections import deque
@@ -29,6 +31,21 @@ CIPHER_BATCH_BYTES = 256 * 1024
 TOGETHER_BYTES = 128 * 1024
 """Of a large payload, so much is received at a time: waking a receiver costs the sender's core more
 than it takes to copy some ten KB, and without this it is woken for every 64 of them."""
+
+
+def _shows_full(release: str) -> bool:
+    """Whether that kernel shows a socket that can hold no more, with less there than waited for.
+
+    Some before Linux 5.12 do not where memory is short or packets are small.
+
+    >>> [_shows_full(release) for release in ("6.18.0-3-amd64", "5.15.0-1061", "4.18.0-553.el8")]
+    [True, True, False]
+    """
+    version = re.match(r"(\d+)\.(\d+)", release)
+    return version is not None and (int(version[1]), int(version[2])) >= (5, 12)
+
+
+MAY_WAIT = _shows_full(os.uname().release)
 
 
 class Stream(Protocol):
@@ -94,7 +111,7 @@ class PlainStream:
     def expect(self, size_bytes: int) -> None:
         """The socket shows as readable when much of that is there, or when it can hold no more."""
         together_bytes = min(size_bytes, TOGETHER_BYTES) or 1
-        if together_bytes != self._together_bytes:
+        if together_bytes != self._together_bytes and MAY_WAIT:
             self._together_bytes = together_bytes
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, together_bytes)
 

@@ -6,7 +6,7 @@ import pickle
 import select
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from typing import Any
 
@@ -25,6 +25,7 @@ from tailrace.control.protocol import (
     shortened,
     unpack,
 )
+from tailrace.control.waiting import Rest, Sleep
 from tailrace.control.worker import Worker
 from tailrace.runtime.core import DEFAULT_LIMITS
 from tailrace.runtime.source import FedReader, Reply
@@ -38,10 +39,19 @@ WORD = "a word that everybody on the path can read"
 class Pair:
     """Two workers that share no memory, each in a thread."""
 
-    def __init__(self, topology: tr.Topology, tls: bool = False, **options: Any) -> None:
+    def __init__(
+        self,
+        topology: tr.Topology,
+        tls: bool = False,
+        *,
+        policies: Sequence[Watched] = (),
+        placement: tuple[int, ...] = (0, 1),
+        **options: Any,
+    ) -> None:
         self.over = threading.Event()
         self.coordinator = Coordinator(2, "127.0.0.1", self.over.set, tls=tls, **options)
-        self._graph = topology.graph
+        self._job = topology.graph, placement, DEFAULT_LIMITS
+        self._policies = policies
         self.settings = Settings(
             2,
             self.coordinator.address,
@@ -57,8 +67,10 @@ class Pair:
             thread.start()
 
     def _run(self, rank: int) -> None:
-        job = (self._graph, (0, 1), DEFAULT_LIMITS)
-        worker = Worker(self.settings, rank, "here", job)
+        policy = self._policies[rank] if self._policies else None
+        worker = Worker(self.settings, rank, "here", self._job, policy)
+        if policy is not None:
+            policy.worker = worker
         self.workers.append(worker)
         worker.run()
 
@@ -295,3 +307,34 @@ def _free_range(count: int) -> tuple[int, int]:
                 stack.enter_context(socket.create_server(("127.0.0.1", port)))
             return first, first + count - 1
     raise AssertionError("no free ports")
+
+
+class Watched(Sleep):
+    """Sleeps until woken, and notes when it would with something left to do."""
+
+    def __init__(self) -> None:
+        self.worker: Worker | None = None
+        self.slept_on: list[str] = []
+
+    def decide(self, now_ns: int, due_ns: int | None, crowded: bool) -> Rest:
+        core = self.worker.core if self.worker is not None else None
+        if core is not None and core.backlog:
+            self.slept_on.append(f"worker {core.rank}")
+            return Rest()
+        return super().decide(now_ns, due_ns, crowded)
+
+
+def test_nobody_sleeps_on_what_sockets_have_brought_since_the_last_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What comes by a ring rings a bell; what a look at the sockets has taken does not again."""
+    monkeypatch.setattr("tailrace.control.sockets.LOOK_AT_OTHERS_NS", 0)
+    topology = tr.Topology()
+    stream = topology.source(range(100_000), name="numbers").shuffle().map(abs, name="there")
+    back = stream.shuffle().map(abs, name="back")
+    back.shuffle().sink(lambda _: None)
+    policies = [Watched(), Watched()]
+    pair = Pair(topology, policies=policies, placement=(0, 1, 0, 1))
+    assert pair.join() == ""
+    assert all(policy.worker is not None for policy in policies)
+    assert [one for policy in policies for one in policy.slept_on] == []

@@ -87,9 +87,15 @@ def test_large_frames_survive_partial_writes(world: World) -> None:
 
 
 @pytest.mark.skipif(not MAY_WAIT, reason="by this kernel, it could wait for ever")
-def test_who_waits_for_a_large_frame_is_woken_for_much_of_it_only(world: World) -> None:
+def test_who_waits_for_a_large_frame_is_woken_for_much_of_it_only(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tailrace.transport.stream.ROOM_BYTES", 0)
     peer, _ = authenticated_peer(world)
     acceptor, size = world.accepted[-1], 1_000_000
+    for _ in range(5):  # from then on
+        peer.sendall(frame_header(size, 1, 2) + bytes(size))
+        world.run_until_received(acceptor, 1)
     peer.sendall(frame_header(size, 1, 2) + bytes(1000))
     world.run(lambda: acceptor.partial_bytes == HEADER_BYTES + 1000)
     peer.sendall(bytes(50_000))

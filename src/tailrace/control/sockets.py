@@ -92,10 +92,10 @@ class Sockets:
                 with suppress(OSError):  # another thread has closed it meanwhile
                     self._epoll.unregister(fd)
 
-    def look(self) -> None:
-        """Do what the sockets ask for now."""
+    def look(self) -> bool:
+        """Do what the sockets ask for now; whether something came, for which no bell rings again."""
         self._looked_ns = time.monotonic_ns()
-        listener = self._listener
+        listener, came = self._listener, False
         for fd, events in self._epoll.poll(0):
             if fd == self._doorbell.fileno():
                 self._doorbell.clear()
@@ -103,19 +103,22 @@ class Sockets:
                 for connection in listener.on_ready():
                     self.watch(connection)
             elif fd in self._connections:
-                self._serve(fd, events)
+                came |= self._serve(fd, events)
         if listener is not None and listener.tend(self._epoll):
             self._forget_closed()
+        return came
 
-    def _serve(self, fd: int, events: int) -> None:
+    def _serve(self, fd: int, events: int) -> bool:
         connection = self._connections[fd]
-        for frame in connection.on_ready(events):
+        frames = connection.on_ready(events)
+        for frame in frames:
             self._on_frame(connection, frame)
         if connection.closed:
             del self._connections[fd]
             del self._events[fd]
         else:
             self.await_room(connection)
+        return bool(frames)
 
     def _forget_closed(self) -> None:
         """Those that were closed by others than the epoll; their descriptors may be used again."""

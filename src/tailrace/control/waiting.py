@@ -93,8 +93,8 @@ class Balanced(Policy):
     LEAST_NS = 90_000
     """Who has much of its own to do gets up when that is due: so long after the last time,"""
     MOST_NS = 300_000
-    """or up to so long, since it will look for messages then: what came meanwhile has waited as long,
-    so the p99 is this and 0.1 ms more."""
+    """or up to so long, since it will look for messages then. What came meanwhile has waited, so
+    p99s are this and 0.1 ms more."""
     BREATH_NS = 40_000
     """No nap is shorter: it would cost more than the work that it puts together saves."""
     NAPS_BELOW_NS = 400_000

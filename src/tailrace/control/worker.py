@@ -454,7 +454,7 @@ class Worker:
                 self._reporting.tell(Drained(self._rank, self._attempt))
         here_ns = time.monotonic_ns()
         if here_ns >= self._sockets.due_ns:
-            self._sockets.look()
+            busy |= self._sockets.look()
             if self._stopped or not self._running:
                 return
         if self._joined is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import os
 import re
 import socket
@@ -31,6 +32,10 @@ CIPHER_BATCH_BYTES = 256 * 1024
 TOGETHER_BYTES = 128 * 1024
 """Of a large payload, so much is received at a time: waking a receiver costs the sender's core more
 than it takes to copy some ten KB, and without this it is woken for every 64 of them."""
+ROOM_BYTES = 1024 * 1024
+"""If the socket may hold so much: else senders, too, wait for milliseconds each time."""
+LOOK_BYTES = 4 * 1024 * 1024
+"""Whether it may is looked up when so much has come: the system gives room where it is used."""
 
 
 def _shows_full(release: str) -> bool:
@@ -96,6 +101,9 @@ class PlainStream:
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._together_bytes = 1
+        self._received_bytes = 0
+        self._look_bytes: float = LOOK_BYTES if MAY_WAIT else math.inf
+        self._has_room = False
 
     def receive(self, views: Sequence[memoryview], socket_bytes: int) -> int | None:
         """One system call, without a copy of our own."""
@@ -103,15 +111,24 @@ class PlainStream:
             return None
         try:
             if len(views) == 1:
-                return self._sock.recv_into(views[0], min(len(views[0]), socket_bytes))
-            return self._sock.recvmsg_into(views)[0]
+                got_bytes = self._sock.recv_into(views[0], min(len(views[0]), socket_bytes))
+            else:
+                got_bytes = self._sock.recvmsg_into(views)[0]
         except BlockingIOError:
             return None
+        self._received_bytes += got_bytes
+        return got_bytes
 
     def expect(self, size_bytes: int) -> None:
         """The socket shows as readable when much of that is there, or when it can hold no more."""
+        if not self._has_room:
+            if self._received_bytes < self._look_bytes:
+                return
+            self._look_bytes = self._received_bytes + LOOK_BYTES
+            room_bytes = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+            self._has_room = room_bytes >= ROOM_BYTES
         together_bytes = min(size_bytes, TOGETHER_BYTES) or 1
-        if together_bytes != self._together_bytes and MAY_WAIT:
+        if self._has_room and together_bytes != self._together_bytes:
             self._together_bytes = together_bytes
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, together_bytes)
 

@@ -93,7 +93,7 @@ class Sockets:
                     self._epoll.unregister(fd)
 
     def look(self) -> bool:
-        """Do what the sockets ask for now; whether something came, for which no bell rings again."""
+        """Do what the sockets ask for now; whether something came: no bell rings for that again."""
         self._looked_ns = time.monotonic_ns()
         listener, came = self._listener, False
         for fd, events in self._epoll.poll(0):

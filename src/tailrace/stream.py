@@ -325,10 +325,8 @@ class Stream:
     def key_by(self, key: KeyFunction | None = None) -> KeyedStream:
         """By key: records of equal keys go to the same instance, in order. Default: the record.
 
-        The function is called twice for a record, where it is sent and where it is taken, and must
-        give the same both times. To send keys along would cost several times what most functions
-        do. One that takes long is better called in a `map` before, which puts the key into the
-        record.
+        The function is called once for a record; what it gave goes with the record wherever its
+        state is, and so has to be something that pickle can encode.
         """
         from tailrace.keyed import KeyedStream
 

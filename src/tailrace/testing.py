@@ -126,8 +126,8 @@ def run(
 
     With `strict`, which is slow, an operator that changes a record it got fails the run, and so
     does one that changes what it has handed on (a state, say; the last 256 records of each instance
-    are watched), that hands on what could not travel to another worker, or whose key function does
-    not give the same for a record each time.
+    are watched), that hands on what could not travel to another worker, or whose records come with
+    keys that could not.
     """
     chance = random.Random(seed)
     clock = VirtualClock()

@@ -47,7 +47,7 @@ def test_the_stopwatch_tells_times_at_the_yardsticks_speed() -> None:
 
 
 def test_codec_times_are_at_the_yardsticks_speed() -> None:
-    records = [[(i, str(i)) for i in range(200)]]
+    records = [([(i, str(i)) for i in range(200)],)]
     times = measure_codec(records, Yardstick(1e6, lambda: 1.0))
     assert times.encode_ns > 1e6
     assert times.decode_ns > 1e6

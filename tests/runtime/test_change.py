@@ -86,10 +86,16 @@ class Cluster(Cores):
 
     def __init__(self, operate: Callable[[Any, Any], Any], events: list[Event]) -> None:
         topology = tr.Topology()
+        self.expected_calls = sorted(event[2] for event in events)
+        self.calls: list[int] = []
+
+        def noted_key_of(event: Event) -> str:
+            self.calls.append(event[2])
+            return key_of(event)
 
         def keyed(name: str, some: list[Event]) -> Any:
             source = topology.source(some, name=name).event_time(time_of, max_delay_s=0)
-            return source.key_by(key_of)
+            return source.key_by(noted_key_of)
 
         left, right = events[::2], events[1::2]
         if operate is joined:
@@ -112,6 +118,7 @@ class Cluster(Cores):
             raise AssertionError("it does not end")
         for core in self.cores:
             core.close()
+        assert sorted(self.calls) == self.expected_calls, "a key is asked for once"
         return Counter(map(repr, self.results))
 
 

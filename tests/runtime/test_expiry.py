@@ -10,6 +10,7 @@ from tailrace.runtime.operators import Fold, Scan
 from tailrace.runtime.process import Process
 from tailrace.runtime.times import to_ns
 from tailrace.runtime.ttl import TimeToLive
+from tests.runtime.feeding import feed
 from tests.runtime.places import Place, World
 
 Event = tuple[str, int]
@@ -70,15 +71,15 @@ def test_what_nobody_touches_is_forgotten_and_what_somebody_does_is_not(
             for _ in step.committed():
                 pass
 
-    step.process(iter([("a", 1), ("b", 2)]), 0)
+    feed(step, [("a", 1), ("b", 2)])
     for number in range(6):
         pass_time(world, place, 2)
-        step.process(iter([("b", number)]), 0)
+        feed(step, [("b", number)])
         settle()
     assert states(place) == {"b": [2, 0, 1, 2, 3, 4, 5]}
     pass_time(world, place, 12)
     assert states(place) == {}
-    step.process(iter([("a", 7)]), 0)
+    feed(step, [("a", 7)])
     assert states(place) == {"a": [7]}
 
 
@@ -86,11 +87,11 @@ def test_what_nobody_touches_is_forgotten_and_what_somebody_does_is_not(
 def test_by_event_time_nothing_is_forgotten_while_none_passes(make: Any) -> None:
     world = World()
     place = Place(make(TimeToLive(8, "event")), world, 0)
-    place.step.process(iter([("a", 1)]), 0)
+    feed(place.step, [("a", 1)])
     pass_time(world, place, 100)
     place.step.advance(to_ns(1000))
     pass_time(world, place, 100)
-    place.step.process(iter([("b", 1)]), 0)
+    feed(place.step, [("b", 1)])
     pass_time(world, place, 10)
     assert set(states(place)) == {"a", "b"}
     place.step.advance(to_ns(1020))
@@ -101,7 +102,7 @@ def test_by_event_time_nothing_is_forgotten_while_none_passes(make: Any) -> None
 def test_a_key_with_a_timer_lives_on() -> None:
     world = World()
     place = Place(LOGICS["process"](TimeToLive(2)), world, 0)
-    place.step.process(iter([("a", -1), ("b", 1)]), 0)
+    feed(place.step, [("a", -1), ("b", 1)])
     pass_time(world, place, 20)
     assert set(states(place)) == {"a"}
 
@@ -110,7 +111,7 @@ def test_what_was_forgotten_is_forgotten_in_the_next_cut_too() -> None:
     world = World()
     place = Place(LOGICS["scan"](TimeToLive(1)), world, 0, epoch=0)
     place.step.watch()
-    place.step.process(iter([("a", 1), ("b", 2)]), 0)
+    feed(place.step, [("a", 1), ("b", 2)])
     kept = dict(place.step.cut())
     list(place.step.committed())
     assert set(kept) == {"a", "b"}

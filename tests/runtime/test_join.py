@@ -12,6 +12,7 @@ from tailrace.runtime.core import Limits
 from tailrace.runtime.join import Join, JoinKind
 from tailrace.runtime.times import to_ns
 from tailrace.testing import collect, run
+from tests.runtime.feeding import feed
 from tests.runtime.timed import Bench, Timed
 
 Event = tuple[str, float, int]
@@ -96,7 +97,7 @@ def test_records_that_are_not_late_find_all_their_partners_and_are_then_forgotte
     for number, (port, key, ahead, progress) in enumerate(moves):
         event = key, max(watermark, 0) + ahead, number
         taken[port].append(event)
-        step.process(iter([event]), port)
+        feed(step, [event], port)
         watermark = max(watermark, 0) + progress / 4
         step.advance(to_ns(watermark))
         kept = [one.time for both in step._open.values() for side in both for one in side]
@@ -120,9 +121,9 @@ def test_records_right_at_the_bound_are_paired_in_whatever_order_they_come(seed:
 def test_a_record_that_comes_too_late_to_be_kept_is_late() -> None:
     bench = Bench()
     step = Join((key_of, key_of), (time_of, time_of), 2).start(bench.context())
-    step.process(iter([("a", 10, 0)]), 0)
+    feed(step, [("a", 10, 0)])
     step.advance(to_ns(11))
-    step.process(iter([("a", 8, 1), ("a", 9, 2)]), 1)
+    feed(step, [("a", 8, 1), ("a", 9, 2)], 1)
     assert bench.out["late"] == [("a", 8, 1)]
     assert bench.out["main"] == [(("a", 10, 0), ("a", 9, 2))]
     assert bench.counts.late == 1
@@ -166,10 +167,10 @@ def test_a_record_whose_function_raises_is_skipped_with_all_its_pairs() -> None:
     bench = Bench()
     logic = Join((key_of, key_of), (time_of, time_of), 5, divide, JoinKind.LEFT)
     step = logic.start(bench.context())
-    step.process(iter([("a", 1, 6), ("b", 1, 7)]), 0)
+    feed(step, [("a", 1, 6), ("b", 1, 7)])
     with pytest.raises(ZeroDivisionError):
-        step.process(iter([("a", 1, 0)]), 1)
-    step.process(iter([("a", 1, 2)]), 1)
+        feed(step, [("a", 1, 0)], 1)
+    feed(step, [("a", 1, 2)], 1)
     step.finish()
     assert bench.out == {"main": [3.0]}
     [(_, (record, error))] = [entry for entry in bench.log if entry[0] == "fail"]

@@ -1,7 +1,9 @@
-"""Key functions that raise: their errors go by the policy of the operator that reads the stream."""
+"""Key functions: called once for a record; errors go by the policy of who reads the stream."""
 
+import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -58,24 +60,78 @@ def test_without_a_policy_it_fails_the_run_and_names_the_record(parallelism: int
         run(topology, workers=2)
 
 
-@pytest.mark.parametrize("failing", [1, 2], ids=["where it is sent", "where it is taken"])
-def test_it_is_the_same_error_whichever_of_the_two_calls_raises(failing: int) -> None:
-    calls = 0
+class Telling:
+    """A key function that never gives the same twice, and says how often it was called."""
 
-    def key_of(record: int) -> int:
-        nonlocal calls
-        calls += record == 7
-        return record // (calls != failing) if record == 7 else record
+    def __init__(self) -> None:
+        self.given: list[tuple[object, int]] = []
+
+    def __call__(self, record: object) -> tuple[object, int]:
+        self.given.append((record, len(self.given)))
+        return self.given[-1]
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("group", ["key_by", "partial_key_by"])
+@pytest.mark.parametrize("parallelism", WIDTHS)
+@pytest.mark.parametrize("kind", KEYED)
+def test_a_key_function_is_called_once_and_what_it_gave_is_the_key_everywhere(
+    kind: str, parallelism: int, group: str, strict: bool
+) -> None:
+    told = Telling()
+    topology = tr.Topology()
+    keyed = getattr(topology.source(range(9), parallelism=2), group)(told)
+    results = collect(KEYED[kind](keyed, name="op", parallelism=parallelism))
+    run(topology, workers=2, strict=strict)
+    assert sorted(record for record, _ in told.given) == list(range(9))  # type: ignore[type-var]
+    assert sorted(result[0] for result in results) == sorted(told.given)
+
+
+@pytest.mark.parametrize("parallelism", WIDTHS)
+def test_so_is_that_of_each_side_of_a_join(parallelism: int) -> None:
+    called: list[str] = []
+
+    def key_of(record: str) -> str:
+        called.append(record)
+        return record[1:]
 
     topology = tr.Topology()
-    keyed = topology.source([1, 7, 2]).key_by(key_of)
-    stream = keyed.process(Count(), name="op", parallelism=3, on_error="dead letter")
-    results, dead = collect(stream), collect(stream.dead_letters())
-    report = run(topology, workers=2)
+    left, right = topology.source(["a1", "a2"]), topology.source(["b1", "b2"])
+    joined = left.key_by(key_of).join(
+        right.key_by(key_of), within_s=1, time="processing", parallelism=parallelism
+    )
+    results = collect(joined)
+    run(topology, workers=2)
+    assert sorted(results) == [("a1", "b1"), ("a2", "b2")]
+    assert sorted(called) == ["a1", "a2", "b1", "b2"]
+
+
+@pytest.mark.parametrize("on_error", ["fail", "dead letter"])
+def test_a_record_whose_key_cannot_travel_is_refused_with_the_key(on_error: Any) -> None:
+    @dataclass(frozen=True)
+    class Local:
+        number: int
+
+    def key_of(number: int) -> Hashable:
+        return Local(number) if number == 7 else number
+
+    topology = tr.Topology()
+    source = topology.source([1, 7, 2]).map(abs, name="in", on_error=on_error)
+    counts = source.key_by(key_of).scan(lambda n, _: (n or 0) + 1, name="op", parallelism=3)
+    results = collect(counts)
+    message = (
+        r"cannot travel to another worker on in -> op: it goes with its key, .*Local\(number=7\)"
+    )
+    if on_error == "fail":
+        with pytest.raises(tr.OperatorFailed, match=message):
+            run(topology, workers=3)
+        return
+    dead = collect(source.dead_letters())
+    run(topology, workers=3)
     assert sorted(results) == [(1, 1), (2, 1)]
-    assert [record for record, _ in dead] == [7]
-    assert "ZeroDivisionError" in dead[0][1]
-    assert report.skipped["op"] == 1
+    ((record, told),) = dead
+    assert record == 7
+    assert re.search(message, told)
 
 
 class UnreadableError(Exception):

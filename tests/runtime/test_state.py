@@ -18,6 +18,7 @@ from tailrace.runtime.process import Process
 from tailrace.runtime.state import FORGOTTEN, GoingOn, thawed
 from tailrace.runtime.times import to_ns
 from tailrace.runtime.windows import Windowed, append, session, sliding, tumbling
+from tests.runtime.feeding import feed
 from tests.runtime.places import Place, World, move, shipped
 
 Event = tuple[str, float, int]
@@ -118,7 +119,7 @@ class Run:
     def do(self, number: int, move: Move, place: Place, places: list[Place]) -> None:
         port = move.port if isinstance(self.logic, Join) else 0
         event = (move.key, self.watermark_s + move.ahead / 4, number)
-        place.step.process(iter([event]), port)
+        feed(place.step, [event], port)
         self.world.wall_ns += move.wait * 250_000_000
         self.watermark_s += move.watermark / 4
         for one in places:
@@ -300,7 +301,7 @@ def test_a_committed_cut_is_settled_a_few_keys_at_a_time(name: str) -> None:
     place.step.watch()
     left: list[int] = []
     for number in range(2):  # what comes first is taken as it is
-        place.step.process(iter([(f"{key}", 0.0, number) for key in range(1000)]), 0)
+        feed(place.step, [(f"{key}", 0.0, number) for key in range(1000)])
         list(place.step.cut())
         images = place.step._before
         assert images is not None and len(images) == 1000
@@ -315,7 +316,7 @@ def states_in(entries: dict[Hashable, Any]) -> Any:
 
 def test_state_is_handed_over_key_by_key_as_plain_values() -> None:
     place = Place(OPERATORS["tumbling"], World(), 0)
-    place.step.process(iter([("a", 1, 1), ("b", 3, 2)]), 0)
+    feed(place.step, [("a", 1, 1), ("b", 3, 2)])
     assert list(place.step.entries()) == [
         ("a", {0: ([("a", 1, 1)], False)}),
         ("b", {1: ([("b", 3, 2)], False)}),
@@ -326,7 +327,7 @@ def test_state_is_handed_over_key_by_key_as_plain_values() -> None:
 def test_timers_leave_as_times_of_the_wall_clock() -> None:
     world = World(wall_ns=1000)
     place = Place(OPERATORS["process"], world, 555)
-    place.step.process(iter([("a", 0, 3)]), 0)
+    feed(place.step, [("a", 0, 3)])
     assert place.step.take_out(["a"]) == [("a", ([3], ((3_000_001_000, "soon"),)))]
     world.wall_ns += 10_000_000_000
     place.fire()
@@ -336,12 +337,12 @@ def test_timers_leave_as_times_of_the_wall_clock() -> None:
 def test_event_time_goes_on_where_it_was_and_of_two_the_lower_counts() -> None:
     logic = EventTime(float, 1)
     first, second, third = (Place(logic, World(), ahead) for ahead in (0, 5, 9))
-    first.step.process(iter([3.0, 10.0, 4.0]), 0)
-    second.step.process(iter([7.0]), 0)
+    feed(first.step, [3.0, 10.0, 4.0])
+    feed(second.step, [7.0])
     third.step.put_shared(shipped(first.step.shared()))
     third.step.put_shared(shipped(second.step.shared()))
-    third.step.process(iter([6.5]), 0)
-    third.step.process(iter([8.0]), 0)
+    feed(third.step, [6.5])
+    feed(third.step, [8.0])
     declared = [value for kind, value in third.bench.log if kind == "watermark"]
     assert declared == [to_ns(9), to_ns(6), to_ns(7)]
 
@@ -376,11 +377,11 @@ def test_an_operator_without_keys_hands_over_what_its_snapshot_says() -> None:
 
     world = World()
     first = Place(Process(Total()), world, 0)
-    first.step.process(iter([1, 2]), 0)
+    feed(first.step, [1, 2])
     world.wall_ns += 3_000_000_000
     second = Place(Process(Total()), world, 123)
     second.step.put_shared(shipped(first.step.shared()))
-    second.step.process(iter([4]), 0)
+    feed(second.step, [4])
     world.wall_ns += 2_000_000_000
     second.fire()
     assert second.out("total") == [("total", 7)]
@@ -394,7 +395,7 @@ def fired_window(window: Any) -> tuple[Any, World, Place]:
     logic, world = windowed(window, None), World(WHOLE_S * 1_000_000_000)
     place = Place(logic, world, 0)
     place.step.watch()
-    place.step.process(iter([("a", 0.0, 1)]), 0)
+    feed(place.step, [("a", 0.0, 1)])
     world.wall_ns += 10_000_000_000
     place.fire()
     [result] = place.out("a")
@@ -426,7 +427,7 @@ def test_a_window_of_processing_time_that_is_over_stays_so_by_a_clock_that_is_be
             second.step.hear_of(shared)
         case _:
             second.step.merge_shared(shared)
-    second.step.process(iter([("a", 0.0, 2)]), 0)
+    feed(second.step, [("a", 0.0, 2)])
     world.wall_ns += 3_000_000_000
     second.fire()
     assert second.out("a") == []

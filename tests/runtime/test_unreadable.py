@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
@@ -34,6 +35,22 @@ def run_by(on_error: Any, **how: Any) -> tuple[list[int], list[Any], Report]:
     dead = collect(read.dead_letters().shuffle()) if on_error == "dead letter" else []
     results = collect(read)
     return results, dead, run(topology, workers=2, **how)
+
+
+@dataclass(frozen=True)
+class Fragile:
+    """A key that, if it is of a bad number, cannot be made where it comes."""
+
+    number: int
+
+    def __reduce__(self) -> Any:
+        return make_fragile, (self.number,)
+
+
+def make_fragile(number: int) -> Fragile:
+    if number % 4 == 2:
+        raise ValueError(f"bad number {number}")
+    return Fragile(number)
 
 
 LIMITS = pytest.mark.parametrize("limits", [tr.Limits(), tr.Limits(poll_records=1)])
@@ -74,3 +91,23 @@ def test_one_that_is_refused_for_its_key_as_well_is_refused_once() -> None:
     report = run(topology, workers=2)
     assert results[-1] == (0, 9)
     assert report.skipped["count"] == 3
+
+
+@LIMITS
+def test_so_do_records_whose_keys_cannot_be_made_and_others_keep_theirs(limits: tr.Limits) -> None:
+    called = []
+
+    def key_of(record: int) -> Fragile:
+        called.append(record)
+        return Fragile(record)
+
+    topology = tr.Topology()
+    keyed = topology.source(range(12), name="in").key_by(key_of)
+    counts = keyed.scan(lambda n, _: (n or 0) + 1, name="count", parallelism=2, on_error="skip")
+    results = collect(counts)
+    report = run(topology, workers=2, limits=limits)
+    here = {key.number for key, _ in results if key.number % 4 == 2}  # these have not travelled
+    good = {number for number in range(12) if number % 4 != 2}
+    assert sorted(key.number for key, _ in results) == sorted(good | here)
+    assert report.skipped["count"] == 3 - len(here) > 0
+    assert sorted(called) == list(range(12))

@@ -23,6 +23,7 @@ from tailrace.runtime.windows import (
     tumbling,
 )
 from tailrace.testing import collect, run
+from tests.runtime.feeding import feed
 from tests.runtime.timed import Bench, Timed
 
 Event = tuple[str, float, int]
@@ -214,7 +215,7 @@ def test_nothing_is_kept_of_windows_that_are_over(window: Window) -> None:
     logic = Windowed(window, key_of, time_of, 2, append, merge=merge, copy=list)
     step: Any = logic.start(bench.context())
     for n in range(100):
-        step.process(iter([(f"key {n}", n, n), ("always", n, n)]), 0)
+        feed(step, [(f"key {n}", n, n), ("always", n, n)])
         step.advance(to_ns(n - 1))
         assert len(step._open) <= 8
         assert len(step._due) <= 12

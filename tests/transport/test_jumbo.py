@@ -16,8 +16,20 @@ ascii_text = st.text(st.characters(codec="ascii"), max_size=40)
 anything = st.one_of(st.none(), st.integers(), st.text(max_size=5), st.tuples(st.booleans()))
 records = st.lists(ascii_text) | st.lists(st.binary(max_size=40)) | st.lists(anything)
 numbers = st.integers(-(2**63), 2**63 - 1)
+
+
+@st.composite
+def keyed(draw: st.DrawFn) -> tuple[int, int, list[Any], list[Any]]:
+    """Records, and as many keys; often these are parts of them."""
+    some = draw(records)
+    kinds = [ascii_text, st.binary(max_size=9), anything]
+    keys = [draw(st.lists(kind, min_size=len(some), max_size=len(some))) for kind in kinds]
+    return draw(numbers), draw(numbers), some, draw(st.sampled_from([some.copy(), *keys]))
+
+
 items = st.one_of(
     st.tuples(numbers, numbers, records),
+    keyed(),
     st.tuples(numbers, numbers, st.lists(st.tuples(anything, anything)), st.just(True)),
     st.builds(Watermark, numbers, numbers),
     st.builds(End, st.none() | numbers),
@@ -45,6 +57,43 @@ def test_what_is_encoded_comes_back_equal_and_of_the_same_types(sent: list[Parce
 def test_texts_bytes_and_watermarks_need_no_pickle() -> None:
     sent: list[Parcel] = [(1, [(0, 0, ["a", "b"]), Watermark(5, 6)]), (2, [(0, 9, [b"c"])])]
     assert jumbo.encode(sent, 0)[1] == []
+
+
+def test_nor_do_their_keys_if_they_are_of_these_kinds() -> None:
+    sent: list[Parcel] = [(1, [(0, 0, ["ab", "cd"], ["a", "c"]), (0, 0, [b"xy"], ["x"])])]
+    assert jumbo.encode(sent, 0)[1] == []
+
+
+def test_a_key_that_its_record_holds_is_encoded_once() -> None:
+    some = [(f"customer {number:040}", number) for number in range(100)]
+    alone = sum(map(len, codec().encode([(1, [(0, 0, some)])])))
+    with_keys = sum(map(len, codec().encode([(1, [(0, 0, some, [one[0] for one in some])])])))
+    assert with_keys < alone + 6 * len(some)
+
+
+@pytest.mark.parametrize("keys", [["a"], ["a", "b", "c"], [1], [1, 2, 3]])
+@pytest.mark.parametrize("some", [["x", "y"], [1, 2]])
+def test_keys_that_are_not_as_many_as_the_records_are_refused(
+    some: list[Any], keys: list[Any]
+) -> None:
+    payload = b"".join(codec().encode([(1, [(0, 0, some, keys)])]))
+    with pytest.raises(CodecError, match=f"2 records has {len(keys)} keys"):
+        codec().decode(payload)
+
+
+@given(st.data())
+def test_keyed_runs_that_have_been_changed_are_refused_or_well_formed(data: st.DataObject) -> None:
+    sent: list[Parcel] = [(5, [(1, 2, ["some", "words"], ["s", "w"]), (3, 4, [b"x"], [7])])]
+    payload = bytearray(b"".join(codec().encode(sent)))
+    payload[data.draw(st.integers(8, len(payload) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        _, again = codec().decode(payload)
+    except (CodecError, MemoryError):
+        return
+    for _, parcel in again:
+        for item in parcel:
+            if type(item) is tuple and len(item) == 4 and item[3] is not True:
+                assert len(item[2]) == len(item[3])
 
 
 class Word(str):

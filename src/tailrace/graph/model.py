@@ -43,6 +43,11 @@ class Grouping:
     tail: str | None = None
     """How records of a shuffled stream are dealt, `tailrace.tail.modes`; None: as the job says."""
 
+    @property
+    def sends_keys(self) -> bool:
+        """Whether records go with their keys, for a function gave these."""
+        return self.rule in (Rule.KEY, Rule.PARTIAL_KEY) and self.function is not None
+
 
 class OnError(Enum):
     """What happens to a record whose processing raises."""

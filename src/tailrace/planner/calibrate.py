@@ -87,10 +87,8 @@ def calibrate(machine: Machine, *, link_bits_per_s: float = inf) -> Machine:
     ]
     across = [Trial(ACROSS, n, size) for n in JUMBOS for size in SIZES_BYTES]
     yardstick = Yardstick(full_speed_ns(_GAUGING_S))
-    text = [
-        measure_codec([text_records(trial.jumbo_records, trial.record_bytes)], yardstick, rounds=20)
-        for trial in across
-    ]
+    texts = [text_records(trial.jumbo_records, trial.record_bytes) for trial in across]
+    text = [measure_codec([(records,)], yardstick, rounds=20) for records in texts]
     pair = partial(run_pair, yardstick_ns=yardstick.base_ns)
     here = (sockets[0], sockets[0])
     found = dict(zip(bases + across, pair(bases + across, cores=here), strict=True))
@@ -153,7 +151,7 @@ def _pickled(yardstick: Yardstick) -> tuple[Cost, Cost]:
     decode: list[Point] = []
     for size in SIZES_BYTES:
         records = [(i, text) for i, text in enumerate(text_records(128, size))]
-        times = measure_codec([records], yardstick, rounds=20)
+        times = measure_codec([(records,)], yardstick, rounds=20)
         encode.append((128, times.record_bytes, times.encode_ns))
         decode.append((128, times.record_bytes, times.decode_ns))
     return fit_cost(encode, per_message=False), fit_cost(decode, per_message=False)

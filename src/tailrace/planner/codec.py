@@ -6,8 +6,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
-from tailrace.graph.model import Record
 from tailrace.planner.yardstick import Yardstick
 from tailrace.transport.peer import JumboCodec
 
@@ -22,19 +22,21 @@ class CodecTimes:
 
 
 def measure_codec(
-    jumbos: Sequence[list[Record]], yardstick: Yardstick, rounds: int = 3
+    jumbos: Sequence[tuple[list[Any], ...]], yardstick: Yardstick, rounds: int = 3
 ) -> CodecTimes:
     """CPU time and size of the records of some jumbos, the median over jumbos and rounds.
 
-    Times are at the yardstick's speed. Raises CodecError for records that cannot be encoded.
+    A jumbo is records, and their keys if these go with them. Times are at the yardstick's speed.
+    Raises CodecError for records that cannot be encoded.
     """
     codec = JumboCodec(time.monotonic_ns)
     encode, decode, sizes = [], [], []
     for _ in range(rounds):
-        for records in jumbos:
+        for run in jumbos:
+            records = run[0]
             factor = yardstick.factor()
             began_ns = time.thread_time_ns()
-            buffers = codec.encode([(0, [(0, 0, records)])])
+            buffers = codec.encode([(0, [(0, 0, *run)])])
             encoded_ns = time.thread_time_ns()
             # What comes out of a ring is one piece of memory.
             payload = b"".join(buffers)

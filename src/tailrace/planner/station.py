@@ -11,7 +11,7 @@ import gc
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -47,17 +47,21 @@ _CODED_EVERY = 4
 """Of the batches of an output, one in so many is encoded and decoded."""
 
 
+Part = tuple[list[Record]] | tuple[list[Record], list[Hashable]]
+"""Records, and their keys if these go with them."""
+
+
 @dataclass
 class Batch:
     """What one stream carried in one round: records by receiver, and then markers."""
 
-    parts: list[list[Record]] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
     markers: list[Marker] = field(default_factory=list)
 
     @property
     def records(self) -> int:
         """How many, in all parts."""
-        return sum(map(len, self.parts))
+        return sum(len(part[0]) for part in self.parts)
 
 
 @dataclass
@@ -207,9 +211,9 @@ class Station:
         self._begin()
         for i, (batch, timed) in enumerate(zip(inputs, self.timed, strict=True)):
             before = self._made()
-            for records in batch.parts:
-                count = len(records)
-                items: list[Item] = [(time.monotonic_ns(), 0, records)]
+            for part in batch.parts:
+                count = len(part[0])
+                items: list[Item] = [(time.monotonic_ns(), 0, *part)]
                 spent_ns, collecting_ns = self._watch.time(self._take, i, items)
                 timed.batches.append((spent_ns / count, count))
                 timed.spread_ns += collecting_ns
@@ -254,7 +258,7 @@ class Station:
             batch = self._batches[int(self._receiver[gate].split()[1])]
             for item in items:
                 if not isinstance(item, Marker):
-                    batch.parts.append(item[2])
+                    batch.parts.append((item[2],))
                 elif isinstance(item, Watermark):  # where the input ends is up to `finish`
                     batch.markers.append(item)
         return 1
@@ -297,17 +301,18 @@ class Station:
             whole = batch.parts
             if router is not None:
                 batch.parts = []
-                for records in whole:
+                for part in whole:
+                    records = part[0]
                     count = len(records)
                     spent_ns, _ = self._watch.time(router.put, records)
                     carried.deal_ns.append(spent_ns / count)
                     for lane in router.exchange.lanes:
-                        batch.parts += [item[2] for item in lane.take() if type(item) is tuple]
+                        batch.parts += [item[2:] for item in lane.take() if type(item) is tuple]
             for part in batch.parts:
                 if carried.parts % _CODED_EVERY == 0:
                     _code(carried, part, self._watch.yardstick)
                 carried.parts += 1
-                carried.records += len(part)
+                carried.records += len(part[0])
         return self._batches
 
 
@@ -335,7 +340,13 @@ def _router(stream: Stream) -> Router | None:
     if stream.grouping.rule not in DEALT:
         return None
     full: set[Lane | Exchange] = set()
-    exchange = Exchange(0, stream.label, Limits(gathered_records=sys.maxsize), [])
+    exchange = Exchange(
+        0,
+        stream.label,
+        Limits(gathered_records=sys.maxsize),
+        [],
+        keyed=stream.grouping.sends_keys,
+    )
     exchange.lay(
         Gate(index, 0, InstanceId(stream.target, index), 0) for index in range(PROFILED_RECEIVERS)
     )
@@ -343,10 +354,10 @@ def _router(stream: Stream) -> Router | None:
     return Router(exchange, stream, 0, 0, Stamp(), full, routes)
 
 
-def _code(carried: Carried, records: list[Record], yardstick: Yardstick) -> None:
+def _code(carried: Carried, part: Part, yardstick: Yardstick) -> None:
     # Records that cannot travel may stay in their worker, and the codec says it if they do not.
     with suppress(CodecError):
-        carried.coded.append(measure_codec([records], yardstick, rounds=1))
+        carried.coded.append(measure_codec([part], yardstick, rounds=1))
 
 
 def _add(made: dict[str, float], now: dict[str, float], before: dict[str, float]) -> None:

@@ -207,6 +207,7 @@ class Site:
                 loads=self._loads,
                 clock_ns=self._clock_ns,
                 stays=rule is Rule.LOCAL_OR_SHUFFLE,
+                keyed=stream.grouping.sends_keys,
             )
             exchange.deal_by(self._tail(number, deployment))
             self.exchanges[where] = exchange

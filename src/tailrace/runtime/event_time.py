@@ -127,10 +127,16 @@ class TimedStep(Stateful):
     function it is processing time: the wall clock, by timers of the worker's.
     """
 
-    def __init__(self, context: Context, key: KeyFunction | None, time_of: TimeFunction | None):
+    def __init__(
+        self,
+        context: Context,
+        keys: Sequence[KeyFunction | None],
+        time_of: TimeFunction | None,
+    ) -> None:
+        """`keys`: the key functions of its ports."""
         super().__init__()
         self._context = context
-        self._key = key
+        self.key_of = dict(enumerate(keys))
         self._time_of = time_of
         self._due: list[tuple[int, int, Any]] = []
         self._ids = count()
@@ -143,11 +149,13 @@ class TimedStep(Stateful):
         self.watermark_at_cut = BEGINNING
         """What keys that nobody has touched since then are looked at by."""
 
-    def stamped(self, records: Iterator[Record]) -> Iterator[tuple[int, Hashable, Record]]:
+    def stamped(
+        self, records: Iterator[tuple[Record, Hashable]]
+    ) -> Iterator[tuple[int, Hashable, Record]]:
         """Each record with its time and key."""
-        key_of, time_of = self._key, self._time_of
+        time_of = self._time_of
         now = self._now() if time_of is None else 0
-        for record in records:
+        for record, key in records:
             if time_of is None:
                 time = now
             else:
@@ -157,7 +165,7 @@ class TimedStep(Stateful):
                     found = to_ns(moment)
                     self._dated = is_dated(moment)
                 time = found
-            yield time, record if key_of is None else key_of(record), record
+            yield time, key, record
 
     def _now(self) -> int:
         """Wall-clock time, which never goes back here: a window that is over stays over."""

@@ -27,7 +27,7 @@ cdef class Lane:
     cdef readonly int64_t records, sent, base, messages, bytes_sent, credit_used, bytes_used
     cdef readonly int64_t most_records, takes, window
     cdef readonly bint touched
-    cdef list tail
+    cdef list tail, tail_keys
     cdef int64_t serial, version, told_ns, segment
     cdef Py_ssize_t tail_at, segment_start
     cdef bint told_idle
@@ -41,7 +41,7 @@ cdef class Lane:
     cdef int64_t published_ns  # how much work all of a node know of that is under way here
 
     cdef int open_tail(self, Stamp stamp, int64_t serial) except -1
-    cdef int put_one(self, record, Stamp stamp, int64_t serial) except -1
+    cdef int put_one(self, record, key, Stamp stamp, int64_t serial) except -1
     cdef int put_list(self, list records, Stamp stamp) except -1
     cdef int block(self, set full) except -1
     cdef int measure(self, int64_t now_ns) except -1
@@ -63,6 +63,7 @@ cdef class Exchange:
     cdef object end
     cdef readonly int64_t room
     cdef int64_t window_records, first_window, window_bytes, gathered_records
+    cdef readonly bint keyed  # records go with their keys
     cdef readonly bint dealing  # not everybody in turn
     cdef readonly str mode
     cdef readonly int64_t queued  # records in the queue that all receivers share

@@ -116,6 +116,7 @@ class Exchange:
         is_near: Callable[[int], bool] = ...,
         clock_ns: Callable[[], int] = ...,
         stays: bool = False,
+        keyed: bool = False,
         loads: Loads | None = None,
     ) -> None: ...
     @property

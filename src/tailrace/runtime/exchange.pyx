@@ -146,6 +146,7 @@ cdef class Lane:
                 or (not stamp.origin and near(stamp.emitted_ns, run_ns, stamp.now_ns))
             ):
                 self.tail = <list>run[2]
+                self.tail_keys = <list>run[3] if exchange.keyed else None
                 self.tail_at = at - 1
                 return 0
             if stamp.emitted_ns >= run_ns or stamp.origin:
@@ -153,22 +154,30 @@ cdef class Lane:
             at -= 1
         self.tail = []
         self.tail_at = at
-        self.items.insert(at, (stamp.emitted_ns, stamp.origin, self.tail))
+        if exchange.keyed:
+            self.tail_keys = []
+            run = (stamp.emitted_ns, stamp.origin, self.tail, self.tail_keys)
+        else:
+            run = (stamp.emitted_ns, stamp.origin, self.tail)
+        self.items.insert(at, run)
         if stamp.origin:
             stamp.produced += 1
             stamp.sent_to = self.peer
         return 0
 
-    cdef int put_one(self, record, Stamp stamp, int64_t serial) except -1:
+    cdef int put_one(self, record, key, Stamp stamp, int64_t serial) except -1:
         if self.serial != serial:
             self.open_tail(stamp, serial)
         self.tail.append(record)
+        if self.tail_keys is not None:
+            self.tail_keys.append(key)
         self.records += 1
         return 0
 
     cdef int put_list(self, list records, Stamp stamp) except -1:
-        """All of a list, which belongs to the lane from now on."""
+        """All of a list, which belongs to the lane from now on; of a stream without keys."""
         cdef tuple run
+        assert not self.exchange.keyed
         self.open_tail(stamp, -1)
         if PyList_GET_SIZE(self.tail):
             self.tail += records
@@ -326,12 +335,14 @@ cdef class Exchange:
 
     def __init__(self, int stream, str label not None, limits, list touched not None, *,
                  int rank=-1, is_near=lambda peer: True, clock_ns=int, bint stays=False,
-                 Loads loads=None):
+                 bint keyed=False, Loads loads=None):
         """Of worker `rank`, by whose clock it goes if it measures anything.
 
         `is_near` says which others are of the same node, and `loads` what these have to do.
-        `stays`: what is here goes before others.
+        `stays`: what is here goes before others. `keyed`: by a key function, so that records go
+        with what it gave.
         """
+        self.keyed = keyed
         self.rank = rank
         self.is_near = is_near
         self.clock_ns = clock_ns

@@ -1,9 +1,8 @@
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-from tailrace.graph.model import Record
 from tailrace.runtime.exchange import Stamp
 from tailrace.runtime.histogram import Histogram
-from tailrace.runtime.step import Fail, Put
+from tailrace.runtime.step import Entrance, Fail, Step
 
 class Counts:
     records_in: int
@@ -20,13 +19,13 @@ class Timing:
 
 def guard(
     name: str,
-    process: Callable[[Iterator[Record], int], None],
+    step: Step,
     port: int,
     fail: Fail,
     counts: Counts,
     timing: Timing,
     clock_ns: Callable[[], int],
-) -> Put: ...
+) -> Entrance: ...
 def measured(
-    put: Put, latencies: dict[int, int], stamp: Stamp, clock_ns: Callable[[], int]
-) -> Put: ...
+    put: Entrance, latencies: dict[int, int], stamp: Stamp, clock_ns: Callable[[], int]
+) -> Entrance: ...

@@ -52,24 +52,34 @@ cdef bint _left(iterator, list records) except -1:
     return unseen > 0
 
 
-def guard(name, process, port, fail, Counts counts not None, Timing timing not None, clock_ns):
+def guard(name, step, port, fail, Counts counts not None, Timing timing not None, clock_ns):
     """A step's `process` as something to hand lists to: counted, timed, its errors handled.
 
-    When a record raises, `fail(record, error)` does what the operator's policy says, and the step
-    is called again with the rest. What is no record's fault is raised as `OperatorFailed`.
+    A step that asks for keys gets those that come with the records; where none do, its key function
+    gives them here. When a record raises, `fail(record, error)` does what the operator's policy says,
+    and the step is called again with the rest. What is no record's fault is raised as `OperatorFailed`.
     """
     times = counts.execute.counts
+    process = step.process
+    cdef bint pairs = port in step.key_of
+    key_of = step.key_of.get(port)
 
-    def put(list records not None):
+    def put(list records not None, list keys=None):
         cdef Py_ssize_t count = PyList_GET_SIZE(records), done, blamed = 0
         cdef int64_t outer_ns = timing.inner_ns, started_ns, elapsed_ns, own_ns
         counts.records_in += count
         timing.inner_ns = 0
         started_ns = clock_ns()
-        iterator = iter(records)
+        taken = iterator = iter(records)
+        if pairs:
+            # Records first: so their iterator has passed the one whose key cannot be told.
+            if keys is not None:
+                taken = zip(iterator, keys)
+            else:
+                taken = zip(iterator, records if key_of is None else map(key_of, records))
         while True:
             try:
-                process(iterator, port)
+                process(taken, port)
                 if not _left(iterator, records):
                     break
                 raise RuntimeError(
@@ -98,9 +108,9 @@ def guard(name, process, port, fail, Counts counts not None, Timing timing not N
 def measured(put, latencies, Stamp stamp not None, clock_ns):
     """`put`, and behind it the latency of its records, from when their source emitted them."""
 
-    def put_and_note(list records not None):
+    def put_and_note(list records not None, list keys=None):
         cdef Py_ssize_t count = PyList_GET_SIZE(records)
-        put(records)
+        put(records, keys)
         note(latencies, <int64_t>clock_ns() - stamp.emitted_ns, count)
 
     return put_and_note

@@ -9,7 +9,7 @@ def note(counts: dict[int, int], value_ns: int, count: int) -> int: ...
 def merge(counts: dict[int, int], other: dict[int, int]) -> None: ...
 def scan(
     records: Iterator[Any],
-    key_of: Callable[[Any], Hashable] | None,
+    pairs: bool,
     function: Callable[[Any, Any], Any],
     states: Shards,
     fresh: Callable[[Hashable], Any],

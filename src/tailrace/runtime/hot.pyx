@@ -42,16 +42,20 @@ def merge(counts, other):
         PyDict_SetItem(counts, bucket, count if known is NULL else <object>known + count)
 
 
-def scan(records, key_of, function, Shards states not None, fresh, list results):
+def scan(records, bint pairs, function, Shards states not None, fresh, list results):
     """`states[key] = function(states[key], record)` for each record; (key, state) into `results`.
 
-    `fresh(key)` gives the state of a key that is not there; one whose state becomes None is forgotten.
-    `results` may be None. What was done before a record that raises is kept.
+    There are `pairs` of a record and its key, or records that are their own. `fresh(key)` gives the
+    state of a key that is not there; one whose state becomes None is forgotten. `results` may be None.
+    What was done before a record that raises is kept.
     """
     cdef PyObject *known
     cdef dict part
     for record in records:
-        key = record if key_of is None else key_of(record)
+        if pairs:
+            record, key = <tuple>record
+        else:
+            key = record
         part = states.part(key)
         known = PyDict_GetItemWithError(part, key)
         if known is not NULL:

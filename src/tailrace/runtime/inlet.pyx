@@ -171,6 +171,11 @@ def deliver(dict inlets not None, int sender, list parcels not None, int64_t sen
             raise KeyError(f"{count} records of worker {sender} for gate {gate}, which is not here")
 
 
+cdef inline bint is_run(tuple item) noexcept:
+    """Whether these are records, with or without their keys, and not pairs with their errors."""
+    return len(item) == 3 or (len(item) == 4 and type(item[3]) is list)
+
+
 cdef int64_t records_in(list items) except -1:
     cdef int64_t records = 0
     for item in items:
@@ -287,7 +292,8 @@ cdef class Queue:
         cdef Py_ssize_t count = PyList_GET_SIZE(links), i, oldest
         cdef Py_ssize_t *at
         cdef int64_t *head_ns
-        cdef list batch = None, sequence
+        cdef list batch = None, keys = None, sequence
+        cdef bint keyed
         cdef int64_t batch_ns = 0, batch_origin = 0, batched = 0
         cdef int port = -1
         cdef Inlet inlet
@@ -312,28 +318,33 @@ cdef class Queue:
                 item = sequence[at[oldest]]
                 at[oldest] += 1
                 head_ns[oldest] = self._head_ns(sequence, at[oldest])
-                if type(item) is tuple and len(<tuple>item) == 3:
+                if type(item) is tuple and is_run(<tuple>item):
                     run = <tuple>item
+                    keyed = len(run) == 4
                     if batch is not None:
                         if (
                             inlet.port == port and run[1] == batch_origin
+                            and keyed == (keys is not None)
                             and PyList_GET_SIZE(batch) < LARGEST
                             and near(run[0], batch_ns, stamp.now_ns)
                         ):
                             batch += run[2]
+                            if keyed:
+                                keys += run[3]
                             batched += 1
                             continue
-                        self._put(instance, port, batch, batch_ns, batch_origin, batched, stamp)
-                    batch_ns, batch_origin, batch = run
+                        self._put(instance, port, batch, keys, batch_ns, batch_origin, batched, stamp)
+                    batch_ns, batch_origin, batch = run[0], run[1], run[2]
+                    keys = <list>run[3] if keyed else None
                     port, batched = inlet.port, 1
                     continue
                 if batch is not None:
-                    self._put(instance, port, batch, batch_ns, batch_origin, batched, stamp)
+                    self._put(instance, port, batch, keys, batch_ns, batch_origin, batched, stamp)
                     batch = None
                 if type(item) is tuple:
                     stamp.emitted_ns, stamp.origin = item[0], item[1]
                     if not stamp.origin or self._begun(stamp):
-                        self._apart(instance, inlet, <list>item[2], stamp)
+                        self._apart(instance, inlet, <tuple>item, stamp)
                     if item[1]:
                         self._ended(item[1], 1, stamp, instance)
                 elif self.keeper is not None and self.keeper.keeps_back(inlet):
@@ -346,7 +357,7 @@ cdef class Queue:
                         inlet.put_back(sequence[at[oldest]:], stamp.now_ns)
                         head_ns[oldest] = OVER
             if batch is not None:
-                self._put(instance, port, batch, batch_ns, batch_origin, batched, stamp)
+                self._put(instance, port, batch, keys, batch_ns, batch_origin, batched, stamp)
         finally:
             free(at)
         return 0
@@ -358,35 +369,38 @@ cdef class Queue:
         item = sequence[at]
         return (<tuple>item)[0] if type(item) is tuple else AT_ONCE
 
-    cdef int _put(self, instance, int port, list batch, int64_t emitted_ns, int64_t origin,
-                  int64_t items, Stamp stamp) except -1:
+    cdef int _put(self, instance, int port, list batch, list keys, int64_t emitted_ns,
+                  int64_t origin, int64_t items, Stamp stamp) except -1:
         stamp.emitted_ns = emitted_ns
         stamp.origin = origin
         if not origin or self._begun(stamp):
-            self._hand(instance, port, batch, stamp)
+            self._hand(instance, port, batch, keys, stamp)
         if origin:
             self._ended(origin, items, stamp, instance)
         return 0
 
-    cdef inline int _hand(self, instance, int port, list batch, Stamp stamp) except -1:
+    cdef inline int _hand(self, instance, int port, list batch, list keys, Stamp stamp) except -1:
         put = instance.entries[port]
         if self.keeper is not None:
-            batch = self.keeper.admitted(port, batch, stamp.emitted_ns, stamp.origin)
+            batch, keys = self.keeper.admitted(port, batch, keys, stamp.emitted_ns, stamp.origin)
         if not PyList_GET_SIZE(batch):
             pass
-        elif self.counter is None:
+        elif self.counter is not None:
+            self.counter.put(put, port, batch, keys, stamp.emitted_ns, stamp.origin, stamp)
+        elif keys is None:
             put(batch)
         else:
-            self.counter.put(put, port, batch, stamp.emitted_ns, stamp.origin, stamp)
+            put(batch, keys)
         return 0
 
-    cdef int _apart(self, instance, Inlet inlet, list pairs, Stamp stamp) except -1:
+    cdef int _apart(self, instance, Inlet inlet, tuple item, Stamp stamp) except -1:
         """Records with their errors: they could not be routed or decoded. Without one they could."""
         cdef int64_t emitted_ns = stamp.emitted_ns, origin = stamp.origin
-        for record, error in pairs:
+        cdef list keys = item[3] if len(item) == 5 else None
+        for at, (record, error) in enumerate(item[2]):
             stamp.emitted_ns, stamp.origin = emitted_ns, origin
             if error is None:
-                self._hand(instance, inlet.port, [record], stamp)
+                self._hand(instance, inlet.port, [record], keys and [keys[at]], stamp)
                 continue
             if isinstance(error, UnreadableError):
                 error = UnreadableError(

@@ -36,7 +36,7 @@ from tailrace.runtime.markers import (
 from tailrace.runtime.reading import SourceStep
 from tailrace.runtime.router import Router
 from tailrace.runtime.state import GoingOn, Stateful
-from tailrace.runtime.step import Fail, Put, Step, call, failure, letter_failure
+from tailrace.runtime.step import Entrance, Fail, Put, Step, call, failure, letter_failure
 
 _PLENTY = 1 << 30
 
@@ -120,7 +120,7 @@ class Instance:
     chain: Chain
     clock_ns: Callable[[], int]
     steps: list[tuple[str, Step]] = field(default_factory=list)
-    entries: list[Put] = field(default_factory=list)
+    entries: list[Entrance] = field(default_factory=list)
     """The first step's guards, by port."""
     routers: dict[str, list[Router]] = field(default_factory=dict)
     """By operator."""
@@ -162,7 +162,7 @@ class Instance:
 
     def build(self, graph: Graph, make_context: Callable[..., Context]) -> None:
         """Start the steps, last first, so that each finds those it calls."""
-        guards: dict[str, list[Put]] = {}
+        guards: dict[str, list[Entrance]] = {}
         fail: Fail | None = None
         for name in reversed(self.chain.operators):
             operator = graph.operator(name)
@@ -197,14 +197,14 @@ class Instance:
 
     def _guards(
         self, operator: Operator, step: Step, fail: Fail, streams: Iterable[Stream]
-    ) -> list[Put]:
+    ) -> list[Entrance]:
         name, counts = operator.name, self.counts[operator.name]
         fails = [fail] * operator.ports
         for stream in streams:
             if stream.grouping.rule in (Rule.KEY, Rule.PARTIAL_KEY):
                 fails[stream.port] = _keyed(fails[stream.port], stream.grouping.function)
         puts = [
-            guard(name, step.process, port, fails[port], counts, self.timing, self.clock_ns)
+            guard(name, step, port, fails[port], counts, self.timing, self.clock_ns)
             for port in range(operator.ports)
         ]
         is_sink = set(operator.outputs) <= {DEAD_LETTERS}

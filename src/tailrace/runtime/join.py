@@ -49,10 +49,7 @@ _time = attrgetter("time")
 class _Side:
     """One input: how it is read, and whether those without a match come out in the end."""
 
-    def __init__(
-        self, key: KeyFunction | None, time_of: TimeFunction | None, keeps_unmatched: bool
-    ) -> None:
-        self.key = key
+    def __init__(self, time_of: TimeFunction | None, keeps_unmatched: bool) -> None:
         self.time_of = time_of
         self.keeps_unmatched = keeps_unmatched
 
@@ -63,18 +60,17 @@ class _JoinStep(TimedStep):
 
     def __init__(self, context: Context, logic: Join) -> None:
         left_time, right_time = logic.times_of
-        super().__init__(context, None, left_time)
+        super().__init__(context, logic.keys, left_time)
         outer = logic.kind is JoinKind.OUTER
         self._sides = (
-            _Side(logic.keys[0], left_time, outer or logic.kind is JoinKind.LEFT),
-            _Side(logic.keys[1], right_time, outer),
+            _Side(left_time, outer or logic.kind is JoinKind.LEFT),
+            _Side(right_time, outer),
         )
         self._within_ns = to_ns(logic.within_s)
         self._function = logic.function
 
-    def process(self, records: Iterator[Record], port: int) -> None:
-        side = self._sides[port]
-        self._key, self._time_of = side.key, side.time_of
+    def process(self, records: Iterator[Any], port: int) -> None:
+        self._time_of = self._sides[port].time_of
         for time, key, record in self.stamped(records):
             if time + self._within_ns < self.watermark:
                 self.too_late(record)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 
-from tailrace.graph.model import KeyFunction, Record
+from tailrace.graph.model import Record
 from tailrace.graph.wiring import InstanceId
 from tailrace.runtime.inlet import Inlet
 from tailrace.runtime.instance import Instance
@@ -18,8 +18,8 @@ MOST_WAITING = 4096
 """With so many records that wait, an instance takes no more: its senders wait by their credit."""
 _REMEMBERED = 1 << 16
 
-_Waiting = tuple[int, int, int, list[Record]]
-"""Port, emission, origin, and records of one key."""
+_Waiting = tuple[int, int, int, list[Record], list[Hashable] | None]
+"""Port, emission, origin, and records of one key; their keys, where records are not their own."""
 
 
 class Keeper:
@@ -28,17 +28,15 @@ class Keeper:
     def __init__(
         self,
         instance: Instance,
-        keys: dict[int, KeyFunction | None],
         giver_of: Callable[[Hashable], InstanceId],
         here: Callable[[Hashable], bool],
         givers: set[InstanceId],
     ) -> None:
-        """`keys` are the key functions by port, `giver_of` says whose a key was.
+        """`giver_of` says whose a key was, and `here` whether there is state of it.
 
-        `here` is whether there is state of it. Of those that are no `givers` nothing is awaited.
+        Of those that are no `givers` nothing is awaited.
         """
         self._instance = instance
-        self._keys = keys
         self._giver_of = giver_of
         self._here = here
         self._givers = givers
@@ -64,27 +62,36 @@ class Keeper:
         return True
 
     def admitted(
-        self, port: int, batch: list[Record], emitted_ns: int, origin: int
-    ) -> list[Record]:
-        """Those records of a batch that can be processed now; the others wait here."""
-        key_of = self._keys.get(port)
+        self,
+        port: int,
+        batch: list[Record],
+        keys: list[Hashable] | None,
+        emitted_ns: int,
+        origin: int,
+    ) -> tuple[list[Record], list[Hashable] | None]:
+        """Those records of a batch that can be processed now, and their keys; others wait here.
+
+        Without keys records are their own.
+        """
         ready: list[Record] = []
-        for record in batch:
+        ready_keys: list[Hashable] | None = None if keys is None else []
+        for record, key in zip(batch, batch if keys is None else keys, strict=True):
             try:
-                key = record if key_of is None else key_of(record)
                 awaited = key in self._waiting or self._is_awaited(key)
             except Exception:
                 awaited = False  # its operator will find that out, too
-            if not awaited:
-                ready.append(record)
-                continue
-            self._records += 1
-            waiting = self._waiting.setdefault(key, [])
-            if waiting and waiting[-1][:3] == (port, emitted_ns, origin):
-                waiting[-1][3].append(record)
+            if awaited:
+                self._records += 1
+                waiting = self._waiting.setdefault(key, [])
+                if not waiting or waiting[-1][:3] != (port, emitted_ns, origin):
+                    waiting.append((port, emitted_ns, origin, [], None if keys is None else []))
+                into, keys_into = waiting[-1][3:]
             else:
-                waiting.append((port, emitted_ns, origin, [record]))
-        return ready
+                into, keys_into = ready, ready_keys
+            into.append(record)
+            if keys_into is not None:
+                keys_into.append(key)
+        return ready, ready_keys
 
     def _is_awaited(self, key: Hashable) -> bool:
         giver = self._known.get(key, self)
@@ -121,10 +128,10 @@ class Keeper:
     def _process(self, waited: list[_Waiting]) -> None:
         instance = self._instance
         stamp = instance.stamp
-        for port, emitted_ns, origin, records in waited:
+        for port, emitted_ns, origin, records, keys in waited:
             self._records -= len(records)
             stamp.emitted_ns, stamp.origin, stamp.now_ns = emitted_ns, origin, instance.clock_ns()
-            instance.entries[port](records)
+            instance.entries[port](records, keys)
 
     def _release(self) -> None:
         if not self._waiting:

@@ -4,7 +4,6 @@ from typing import Any
 class PairCounter:
     def __init__(
         self,
-        functions: list[Any],
         by_key: list[bool],
         clock_ns: Callable[[], int],
         every: int | None = None,

@@ -22,12 +22,11 @@ cdef enum:
 cdef class PairCounter:
     """Of one instance: takes its batches to its first step, some records apart from the others.
 
-    `functions` has the key function of each port, and `by_key` whether it has one: None is a function,
-    too. With `every`, one record in so many on average, whatever that costs; 1: all.
+    `by_key` says of each port whether its records come by key. With `every`, one record in so many on
+    average, whatever that costs; 1: all.
     """
 
-    def __init__(self, list functions not None, list by_key not None, clock_ns, every=None):
-        self.functions = functions
+    def __init__(self, list by_key not None, clock_ns, every=None):
         self.by_key = by_key
         self.clock_ns = clock_ns
         self.adapts = every is None
@@ -55,42 +54,39 @@ cdef class PairCounter:
         self.left = <int64_t>(self.random >> 11) % (2 * self.every - 1)
         return 0
 
-    cdef int put(self, put, int port, list batch, int64_t emitted_ns, int64_t origin, Stamp stamp) except -1:
-        """As `put(batch)`, of records that were emitted then."""
+    cdef int put(self, put, int port, list batch, list keys, int64_t emitted_ns, int64_t origin,
+                 Stamp stamp) except -1:
+        """As `put(batch, keys)`, of records that were emitted then. Without keys they are their own."""
         cdef Py_ssize_t size = PyList_GET_SIZE(batch), start = 0, at
         if not self.by_key[port]:
-            put(batch)
+            put(batch, keys)
             return 0
         self.records += size
         while self.left < size - start:
             at = start + self.left
             if at > start:
-                put(batch[start:at])
-            self._one(put, port, batch[at], emitted_ns, origin, stamp)
+                put(batch[start:at], None if keys is None else keys[start:at])
+            self._one(put, batch, keys, at, emitted_ns, origin, stamp)
             stamp.emitted_ns, stamp.origin = emitted_ns, origin
             start = at + 1
             self._next()
         self.left -= size - start
         if not start:
-            put(batch)
+            put(batch, keys)
         elif start < size:
-            put(batch[start:])
+            put(batch[start:], None if keys is None else keys[start:])
         if self.adapts and stamp.now_ns - self.since_ns >= ADAPT_NS:
             self._adapt(stamp.now_ns)
         return 0
 
-    cdef int _one(self, put, int port, record, int64_t emitted_ns, int64_t origin, Stamp stamp) except -1:
+    cdef int _one(self, put, list batch, list keys, Py_ssize_t at, int64_t emitted_ns, int64_t origin,
+                  Stamp stamp) except -1:
         cdef int64_t started_ns = self.clock_ns()
-        function = self.functions[port]
         stamp.emitted_ns, stamp.origin = emitted_ns, origin
-        try:
-            self.key_in = record if function is None else function(record)
-        except Exception:  # it came by a key: whatever is wrong now, the step will find out
-            put([record])
-            return 0
+        self.key_in = batch[at] if keys is None else keys[at]
         self.open = True
         try:
-            put([record])
+            put([batch[at]], None if keys is None else [keys[at]])
         finally:
             self.open = False
             self.key_in = None

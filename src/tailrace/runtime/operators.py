@@ -110,7 +110,9 @@ class _ScanStep(Stateful):
     def __init__(self, put: Put, logic: Scan) -> None:
         super().__init__()
         self._put = put
-        self._keys = (logic.key, *logic.more_keys)
+        # Where the record is its own key there is no need of pairs.
+        keys = enumerate((logic.key, *logic.more_keys))
+        self.key_of = {port: key_of for port, key_of in keys if key_of is not None}
         self._function = logic.function
         self._initial = copies(logic.initial)
         self._results: list[Record] = []
@@ -119,7 +121,7 @@ class _ScanStep(Stateful):
 
     def process(self, records: Iterator[Record], port: int) -> None:
         results = self._results
-        scan(records, self._keys[port], self._function, self._open, self._fresh, results)
+        scan(records, port in self.key_of, self._function, self._open, self._fresh, results)
         if results:
             self._results = []
             self._put(results)
@@ -281,7 +283,7 @@ class _FoldStep(_ScanStep):
     """Keeps its states to itself until the input ends."""
 
     def process(self, records: Iterator[Record], port: int) -> None:
-        scan(records, self._keys[port], self._function, self._open, self._fresh, None)
+        scan(records, port in self.key_of, self._function, self._open, self._fresh, None)
 
     def finish(self) -> None:
         if results := list(self.entries()):

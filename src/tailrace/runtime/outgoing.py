@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tailrace.graph.model import DEAD_LETTERS, OnError, Record
@@ -17,11 +17,18 @@ if TYPE_CHECKING:
     from tailrace.runtime.instance import Instance
     from tailrace.runtime.moving import StateMessage
 
-Item = tuple[int, int, list[Record]] | tuple[int, int, list[Any], bool] | Marker
+Item = (
+    tuple[int, int, list[Record]]
+    | tuple[int, int, list[Record], list[Hashable]]
+    | tuple[int, int, list[Any], bool]
+    | tuple[int, int, list[Any], list[Hashable], bool]
+    | Marker
+)
 """Records with the time their source emitted them (ns) and their origin, or a marker.
 
-With a fourth part the records are pairs of a record that could not be routed, and the error. So are
-those of a jumbo of which some could not be unpickled where it came; the others have None for it.
+Behind them their keys, if they were sent by a key function. Where the last part is True, there are
+pairs of a record that could not be routed and the error instead of records. So are those of a jumbo
+of which some could not be unpickled where it came; the others have None for it.
 """
 
 _LARGE_BYTES = 512
@@ -160,12 +167,26 @@ class Outgoing:
     def _sendable(self, item: Item, refused: list[tuple[Record, ValueError]]) -> Item:
         if isinstance(item, Marker):
             return item
-        kept = []
-        for one in item[2]:
-            record = one if len(item) == 3 else one[0]  # a rejected one comes with its error
+        kept: list[Any] = []
+        kept_keys: list[Hashable] = []
+        rejected = item[-1] is True  # these come with their errors
+        keys: Any = item[3] if len(item) == 4 and not rejected else None
+        for at, one in enumerate(item[2]):
+            record = one[0] if rejected else one
             try:
                 self._post.check(record)
+                if keys is not None:
+                    self._check_key(keys[at])
+                    kept_keys.append(keys[at])
                 kept.append(one)
             except ValueError as error:
                 refused.append((record, error))
+        if keys is not None:
+            return item[0], item[1], kept, kept_keys
         return (item[0], item[1], kept, *item[3:])
+
+    def _check_key(self, key: Hashable) -> None:
+        try:
+            self._post.check(key)
+        except ValueError as error:
+            raise ValueError(f"it goes with its key, {key!r}: {error}") from error

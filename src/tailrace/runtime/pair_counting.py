@@ -76,8 +76,7 @@ class PairCounting:
         ]
         if waits or not routers or not any(by_key):
             return
-        functions = [port[0].function if port else None for port in ports]
-        counter = PairCounter(functions, by_key, self._clock_ns, self._every)
+        counter = PairCounter(by_key, self._clock_ns, self._every)
         targets = dict.fromkeys(target for target, _ in routers)
         sketches = {target: PairSketch(self._size_bytes // len(targets)) for target in targets}
         for target, router in routers:

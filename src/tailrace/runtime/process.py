@@ -112,7 +112,8 @@ class _OperatorStep(Stateful):
         """The operator is this step's own; `opened`: it has served a step before."""
         super().__init__()
         self._operator = operator
-        self._keys = keys
+        if keyed:
+            self.key_of = dict(enumerate(keys))
         self._keyed = keyed
         self._context = context
         self._has_timers_of_others = False
@@ -177,9 +178,9 @@ class _OperatorStep(Stateful):
                 if records:
                     self._context.put(stream)(records)
 
-    def process(self, records: Iterator[Record], port: int) -> None:
+    def process(self, records: Iterator[Any], port: int) -> None:
         operator, emitted = self._operator, self._emitted
-        states, key_of, touched = self._open, self._keys[port], self._touched
+        states, touched = self._open, self._touched
         before = len(emitted)
         try:
             if not self._keyed:
@@ -189,8 +190,8 @@ class _OperatorStep(Stateful):
                         self._apply_timers(None)
                     before = len(emitted)
             else:
-                for record in records:
-                    key = operator.key = record if key_of is None else key_of(record)
+                for record, key in records:
+                    operator.key = key
                     operator.state = states.get(key)
                     if operator.state is None:
                         check_key(key)

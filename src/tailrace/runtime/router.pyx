@@ -50,6 +50,8 @@ _WAYS = {
 cdef class Router:
     """Spreads what one instance puts out over the lanes of a stream's exchange.
 
+    What a key function has given goes beside its record, so that nobody has to call it again.
+
     A record whose key (or receiver) cannot be told is rejected: it goes to the first receiver as such,
     with the error, and there the policy of the operator that reads the stream says what follows.
     """
@@ -174,8 +176,6 @@ cdef class Router:
         self.serial += 1
         self.serial |= <int64_t>self.index << 40  # no two senders of an exchange have the same
         if self.way == BY_KEY:
-            if self.counter is not None and self.counter.open:
-                self._count(records)
             self._by_key(records)
         elif self.way == ONE:
             self._to(<Lane>self.lanes[0], records)
@@ -201,9 +201,9 @@ cdef class Router:
             lane.block(self.full)
         return 0
 
-    cdef inline int _one(self, Lane lane, record) except -1:
+    cdef inline int _one(self, Lane lane, record, key) except -1:
         self.counts[lane.index] += 1
-        lane.put_one(record, self.stamp, self.serial)
+        lane.put_one(record, key, self.stamp, self.serial)
         if lane.records >= lane.most_records:
             lane.block(self.full)
         return 0
@@ -286,6 +286,7 @@ cdef class Router:
     cdef int _by_key(self, list records) except -1:
         cdef PyObject *known
         cdef Lane lane
+        cdef bint counts = self.counter is not None and self.counter.open
         key_of, targets = self.function, self.targets
         for record in records:
             try:
@@ -298,17 +299,9 @@ cdef class Router:
             except Exception as error:
                 self._reject(record, key_error(key_of, record, error))
                 continue
-            self._one(lane, record)
-        return 0
-
-    cdef int _count(self, list records) except -1:
-        """A record without a key counts for nothing; what else becomes of it is decided elsewhere."""
-        for record in records:
-            try:
-                key = record if self.function is None else self.function(record)
+            if counts:
                 self.sketch.add(self.counter.key_in, key)
-            except Exception:
-                continue
+            self._one(lane, record, key)
         return 0
 
     cdef Lane _place(self, key):
@@ -344,7 +337,7 @@ cdef class Router:
                 first = second if self.counts[second.index] < self.counts[first.index] else first
             else:
                 first = self._least(choices)
-            self._one(first, record)
+            self._one(first, record, key)
         return 0
 
     cdef Lane _least(self, tuple choices):
@@ -402,7 +395,7 @@ cdef class Router:
             except Exception as error:
                 self._reject(record, error)
                 continue
-            self._one(<Lane>self.lanes[chosen], record)
+            self._one(<Lane>self.lanes[chosen], record, None)
         return 0
 
     cdef int _reject(self, record, error) except -1:

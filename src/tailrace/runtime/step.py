@@ -8,12 +8,13 @@ iterator is what makes errors exact at no cost: when a record raises, the guard 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from copy import copy
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from tailrace.graph.model import OnError, Record
+from tailrace.graph.model import KeyFunction, OnError, Record
 
 if TYPE_CHECKING:
     from tailrace.runtime.guard import Counts
@@ -21,6 +22,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Put = Callable[[list[Record]], None]
 """Hands a list of records on. The list belongs to the receiver afterwards."""
+
+
+class Entrance(Protocol):
+    """Where records come to a step; those that were sent by a key function come with their keys."""
+
+    def __call__(self, records: list[Record], keys: list[Hashable] | None = None, /) -> None:
+        """Take them; both lists belong to the step afterwards."""
+
 
 Fail = Callable[[Record, Exception], None]
 """Does with a record that raised what the operator's policy says."""
@@ -37,14 +46,19 @@ class Step:
     """Watermarks stop at this step: it declares those behind it itself, by `context.advance`."""
     outstanding: int = 0
     """Records taken and not yet done with; the instance ends only when there are none."""
+    key_of: Mapping[int, KeyFunction | None] = MappingProxyType({})
+    """Ports at which it takes pairs of a record and its key, and what gives the keys.
+
+    None: the record is its own key. Nobody calls a function again if it was called on the way.
+    """
 
     @property
     def busy(self) -> bool:
         """Whether it has so many outstanding that the instance should take no more for now."""
         return False
 
-    def process(self, records: Iterator[Record], port: int) -> None:
-        """Take all records from the iterator."""
+    def process(self, records: Iterator[Any], port: int) -> None:
+        """Take all from the iterator: records, or pairs of a record and its key (see `key_of`)."""
         raise NotImplementedError
 
     def advance(self, watermark: int) -> None:

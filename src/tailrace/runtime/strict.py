@@ -1,8 +1,5 @@
 """A debug mode for tests: finds operators that change what they share, and what could not travel.
 
-And key functions that do not give the same twice, of which one call finds the instance and another
-the state.
-
 Operators may share records with others in the same worker, and get copies from elsewhere; and what
 is handed on together is seen later than what is handed on alone. So an operator that changes its
 records, or what it has handed on, or hands on what cannot be encoded and decoded, works or fails by
@@ -14,11 +11,11 @@ from __future__ import annotations
 
 import pickle
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tailrace.graph.model import Graph, Record, Rule
+from tailrace.graph.model import Graph, Record
 from tailrace.runtime.instance import Context
 from tailrace.runtime.step import OperatorFailed, Put, Step
 
@@ -36,13 +33,7 @@ def strict(graph: Graph) -> Graph:
         streams: dict[str, str] = {}
         for stream in graph.out_of(operator.name):
             streams.setdefault(stream.output, stream.label)
-        keys = [
-            (stream.port, stream.grouping.function)
-            for stream in graph.into(operator.name)
-            if stream.grouping.rule in (Rule.KEY, Rule.PARTIAL_KEY)
-            and stream.grouping.function is not None
-        ]
-        operators.append(replace(operator, logic=_Watched(operator.logic, streams, keys)))
+        operators.append(replace(operator, logic=_Watched(operator.logic, streams)))
     return replace(graph, operators=tuple(operators))
 
 
@@ -73,22 +64,20 @@ class _Watched:
 
     logic: Any
     streams: dict[str, str]
-    keys: list[tuple[int, Callable[[Record], Any]]]
-    """The key functions, by port."""
 
     def start(self, context: Context) -> Step:
         """Make the step, and stand before and behind it."""
-        name, shared = context.operator, _Shared(context.operator)
+        shared = _Shared(context.operator)
         step: Step = self.logic.start(replace(context, put=self._checked(context, shared)))
         process = step.process
 
-        def watched(records: Iterator[Record], port: int) -> None:
-            for record in records:
+        def watched(records: Iterator[Any], port: int) -> None:
+            for one in records:
+                record, key = one if port in step.key_of else (one, None)
+                if key is not record and (error := _stays(key)) is not None:
+                    raise OperatorFailed(context.operator, record, error)
                 shared.note(record, _encoded(record), _changed)
-                for at, key_of in self.keys:
-                    if at == port and (error := _unsteady(key_of, record)) is not None:
-                        raise OperatorFailed(name, record, error)
-                process(iter((record,)), port)
+                process(iter((one,)), port)
             shared.check()
 
         step.process = watched  # type: ignore[method-assign]
@@ -154,17 +143,16 @@ def _has_changed(record: Record, before: bytes) -> bool:
         return True  # arrays, say, of which nobody knows whether they are equal
 
 
-def _unsteady(key_of: Callable[[Record], Any], record: Record) -> Exception | None:
+def _stays(key: Hashable) -> Exception | None:
+    """What is wrong with a key that cannot travel."""
     try:
-        one, other = key_of(record), key_of(record)
-    except Exception:
-        return None  # that goes by the operator's policy
-    if one == other:
-        return None
-    return ValueError(
-        f"its key function gave {one!r} and then {other!r}: it is called where a record is sent and"
-        " where it is taken, and must give the same; put the key into the record by a map before"
-    )
+        pickle.loads(pickle.dumps(key, 5))
+    except Exception as error:
+        return TypeError(
+            f"its key, {key!r}, cannot travel with it if it is sent from another worker: {error!r};"
+            " use a key that pickle can encode, and decode"
+        )
+    return None
 
 
 def _changed(before: Record) -> Exception:

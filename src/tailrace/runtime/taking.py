@@ -6,7 +6,6 @@ from collections.abc import Hashable
 from typing import Any
 
 from tailrace.graph.wiring import InstanceId
-from tailrace.runtime.deployment import Deployment
 from tailrace.runtime.giving import Given, Shared
 from tailrace.runtime.instance import Instance
 from tailrace.runtime.keeper import Keeper
@@ -67,7 +66,6 @@ class Taking:
         keyed = [step for _, step in instance.steps if isinstance(step, Stateful)]
         instance.queue.keeper = Keeper(
             instance,
-            key_functions(moves.after, operator),
             giver_of,
             lambda key: any(step.has(key) for step in keyed),
             set(self._undone),
@@ -164,13 +162,3 @@ class Taking:
             self._undone.discard(given.giver)
             if not self._undone:
                 self.instance.queue.keeper = None
-
-
-def key_functions(deployment: Deployment, operator: str) -> dict[int, Any]:
-    """By port, what gives the key of a record that comes to an operator by key."""
-    graph = deployment.graph
-    return {
-        graph.streams[number].port: graph.streams[number].grouping.function
-        for number in deployment.wiring.streams
-        if graph.streams[number].target == operator
-    }

@@ -91,8 +91,7 @@ class _WindowStep(TimedStep):
     """What fixed windows and sessions share."""
 
     def __init__(self, context: Context, logic: Windowed) -> None:
-        super().__init__(context, logic.key, logic.time_of)
-        self._keys_of = (logic.key, *logic.more_keys)
+        super().__init__(context, (logic.key, *logic.more_keys), logic.time_of)
         self._function = logic.function
         self._fresh = copies(logic.initial)
         self._lateness_ns = to_ns(logic.lateness_s)
@@ -124,10 +123,10 @@ class _SlidingStep(_WindowStep):
         start = number * self._every_ns
         return start, start + self._size_ns
 
-    def process(self, records: Iterator[Record], port: int) -> None:
+    def process(self, records: Iterator[Any], port: int) -> None:
         opened, function, touched = self._open, self._function, self._touched
         every, size, lateness = self._every_ns, self._size_ns, self._lateness_ns
-        self._key, watermark = self._keys_of[port], self.watermark
+        watermark = self.watermark
         for time, key, record in self.stamped(records):
             windows = opened.get(key)
             if touched is not None and key not in touched:
@@ -261,8 +260,7 @@ class _SessionStep(_WindowStep):
         assert logic.merge is not None
         self._merge = logic.merge
 
-    def process(self, records: Iterator[Record], port: int) -> None:
-        self._key = self._keys_of[port]
+    def process(self, records: Iterator[Any], port: int) -> None:
         for time, key, record in self.stamped(records):
             self.touch(key)
             sessions = self._open.get(key, [])

@@ -2,15 +2,20 @@
 """A jumbo: all that goes from one worker to another at a time, for many gates, in one encoding.
 
 It consists of parcels, one for each gate, of items in their order. An item is a run of records with
-two numbers about where they come from, or any other object. Runs whose records are all ASCII `str` or
-all `bytes` are laid out flat, several times faster than pickle, both ways; so is what `plain` has made
-known. All else of the whole jumbo is pickled together, by whoever calls this.
+two numbers about where they come from, or any other object. Records may have keys beside them, in a
+list of their own: a key that is a part of its record is pickled once. Runs whose records are all ASCII
+`str` or all `bytes` are laid out flat, several times faster than pickle, both ways; so are such keys
+of flat runs, and what `plain` has made known. All else of the whole jumbo is pickled together, by
+whoever calls this.
 
     'J' | 0 x 3 | parcels u32 | stamp i64
     each parcel:   gate u32, items u32
     each item:     kind u8, and then for
         a flat run      number i64, number i64, records u32, lengths u32 ..., bytes
         another run     number i64, number i64      its records are the next pickled object
+        with keys       kind + 8 and all that, and then for the keys of
+            a flat run      kind u8, and again a flat block, or nothing: the next pickled object
+            another run     nothing: the next pickled object
         plain object    number i64, number i64
         other object                                the next pickled object
 """
@@ -41,6 +46,7 @@ cdef enum:
     RECORDS = 2
     PLAIN = 3
     OBJECT = 4
+    KEYED = 8
 
 _plain_type = None
 _plain_fields = ("", "")
@@ -54,7 +60,7 @@ def plain(kind, str first, str second):
 
 
 cdef uint8_t _kind_of(list records) except 255:
-    """How a run can be laid out."""
+    """How records, or keys, can be laid out."""
     cdef Py_ssize_t count = PyList_GET_SIZE(records), i
     cdef object record
     if count == 0:
@@ -107,39 +113,58 @@ cdef char *_write_flat(char *out, list records, uint8_t kind):
     return out
 
 
+cdef inline bint _is_run(tuple item) noexcept:
+    return len(item) == 3 or (len(item) == 4 and type(item[3]) is list)
+
+
+cdef uint8_t _planned(list records, list objects, Py_ssize_t *total) except 255:
+    """How they will be laid out: flat, with so many bytes more in total, or among the objects."""
+    cdef uint8_t kind = _kind_of(records)
+    cdef Py_ssize_t size
+    if kind != RECORDS:
+        size = _flat_bytes(records, kind)
+        if size < 1 << 31:
+            total[0] += size
+            return kind
+    objects.append(records)
+    return RECORDS
+
+
 def encode(list parcels not None, int64_t stamp):
     """The parcels, pairs of a gate and a list of items, as bytes; and a list of what is to be pickled.
 
-    A run is a tuple of two numbers and a list of records; a tuple of another length is an object.
+    A run is a tuple of two numbers, a list of records and maybe a list of their keys; any other tuple
+    is an object.
     """
-    cdef Py_ssize_t total = HEAD_BYTES, items = 0, at = 0, size
+    cdef Py_ssize_t total = HEAD_BYTES, items = 0, at = 0
     cdef uint8_t *kinds
+    cdef uint8_t *key_kinds
     cdef uint8_t kind
     cdef char *out
     cdef list objects = []
     cdef tuple run
     for gate, parcel in parcels:
         items += PyList_GET_SIZE(<list?>parcel)
-    kinds = <uint8_t *>malloc(max(items, 1))
+    kinds = <uint8_t *>malloc(2 * max(items, 1))
     if kinds is NULL:
         raise MemoryError()
+    key_kinds = kinds + items
     try:
         for gate, parcel in parcels:
             total += PARCEL_BYTES
             for item in <list>parcel:
-                if type(item) is tuple and len(<tuple>item) == 3:
+                if type(item) is tuple and _is_run(<tuple>item):
                     run = <tuple>item
-                    kind = _kind_of(<list?>run[2])
                     total += 17
-                    if kind == RECORDS:
-                        objects.append(run[2])
-                    else:
-                        size = _flat_bytes(<list>run[2], kind)
-                        if size >= 1 << 31:
-                            kind = RECORDS
-                            objects.append(run[2])
+                    kind = _planned(<list?>run[2], objects, &total)
+                    if len(run) == 4:
+                        key_kinds[at] = RECORDS
+                        if kind == RECORDS:
+                            objects.append(run[3])
                         else:
-                            total += size
+                            total += 1
+                            key_kinds[at] = _planned(<list>run[3], objects, &total)
+                        kind |= KEYED
                 elif type(item) is _plain_type:
                     kind = PLAIN
                     total += 17
@@ -161,7 +186,6 @@ def encode(list parcels not None, int64_t stamp):
             out = _count(out, <uint32_t>PyList_GET_SIZE(<list>parcel))
             for item in <list>parcel:
                 kind = kinds[at]
-                at += 1
                 out[0] = kind
                 out += 1
                 if kind == PLAIN:
@@ -171,8 +195,14 @@ def encode(list parcels not None, int64_t stamp):
                     run = <tuple>item
                     out = _number(out, run[0])
                     out = _number(out, run[1])
-                    if kind != RECORDS:
-                        out = _write_flat(out, <list>run[2], kind)
+                    if kind & ~KEYED != RECORDS:
+                        out = _write_flat(out, <list>run[2], kind & ~KEYED)
+                        if kind & KEYED:
+                            out[0] = key_kinds[at]
+                            out += 1
+                            if key_kinds[at] != RECORDS:
+                                out = _write_flat(out, <list>run[3], key_kinds[at])
+                at += 1
     finally:
         free(kinds)
     return payload, objects
@@ -210,6 +240,16 @@ cdef class _Reader:
         self.at += 4
         return count
 
+    cdef uint8_t kind(self) except 255:
+        """Of keys that lie behind a flat run."""
+        cdef uint8_t kind
+        self.need(1)
+        kind = <uint8_t>self.at[0]
+        self.at += 1
+        if kind > RECORDS:
+            raise ValueError(f"keys of the unknown kind {kind}")
+        return kind
+
     cdef list flat(self, uint8_t kind):
         cdef uint32_t count = self.count(), size
         cdef Py_ssize_t i
@@ -242,8 +282,8 @@ def decode(payload, unpickled):
     cdef uint32_t parcels, items, gate
     cdef uint8_t kind
     cdef int64_t stamp, first, second
-    cdef list result = [], found, pending = []
-    cdef Py_ssize_t i, j, left = 0
+    cdef list result = [], found, run, pending = []
+    cdef Py_ssize_t i, j, left = 0, parts
     reader.need(HEAD_BYTES)
     if reader.at[0] != TAG:
         raise ValueError(f"no jumbo: it starts with {<uint8_t>reader.at[0]}")
@@ -261,29 +301,46 @@ def decode(payload, unpickled):
             if kind == OBJECT:
                 pending.append((found, PyList_GET_SIZE(found), None))
                 found.append(None)
-            elif kind > OBJECT:
+            elif kind > OBJECT and not KEYED <= kind <= KEYED + RECORDS:
                 raise ValueError(f"an item of the unknown kind {kind}")
             else:
                 first = reader.number()
                 second = reader.number()
                 if kind == PLAIN:
                     found.append(_plain_type(first, second))
-                elif kind == RECORDS:
-                    pending.append((found, PyList_GET_SIZE(found), (first, second)))
-                    found.append(None)
-                else:
+                elif kind == TEXTS or kind == BYTES:
                     found.append((first, second, reader.flat(kind)))
+                else:
+                    run = [first, second]
+                    parts = 4 if kind & KEYED else 3
+                    kind &= ~KEYED
+                    if kind != RECORDS:
+                        run.append(reader.flat(kind))
+                        kind = reader.kind()
+                        if kind != RECORDS:
+                            run.append(reader.flat(kind))
+                    for _ in range(PyList_GET_SIZE(run), parts):
+                        pending.append((found, PyList_GET_SIZE(found), run))
+                    found.append(run if PyList_GET_SIZE(run) < parts else _checked(run))
         result.append((gate, found))
     left = reader.end - reader.at
     if left or pending:
         objects = unpickled(memoryview(payload)[len(payload) - left:]) if left else []
         if type(objects) is not list or len(objects) != len(pending):
             raise ValueError(f"a jumbo lacks some of {len(pending)} pickled objects")
-        for (into, place, numbers), thing in zip(pending, objects):
-            if numbers is None:
+        for (into, place, made), thing in zip(pending, objects):
+            if made is None:
                 into[place] = thing
             elif type(thing) is not list:
                 raise ValueError(f"the records of a run are a {type(thing).__name__}")
             else:
-                into[place] = (numbers[0], numbers[1], thing)
+                (<list>made).append(thing)
+                into[place] = _checked(<list>made)  # of a run with keys once more, with them
     return stamp, result
+
+
+cdef tuple _checked(list run):
+    """A run that is complete, or lacks but its keys."""
+    if PyList_GET_SIZE(run) == 4 and len(<list>run[3]) != len(<list>run[2]):
+        raise ValueError(f"a run of {len(run[2])} records has {len(run[3])} keys")
+    return tuple(run)

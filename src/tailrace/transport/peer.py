@@ -77,7 +77,7 @@ class JumboCodec:
 
         Records may be views on the payload, but not on one that lies in a ring. Of a run in which
         some cannot be unpickled there are pairs of each record and what was wrong, None for most,
-        and behind them True.
+        and behind them their keys, if they have come with them, and True.
         """
         try:
             return jumbo.decode(payload, self._unpickled)
@@ -115,16 +115,17 @@ def _apart(item: Any) -> Any:
     if type(item) is not tuple:
         return item
     pairs: list[Any] = []
-    found = False
-    for one in item[2]:
-        unreadable = salvage.unreadable_in(one)
+    found, is_apart = False, item[-1] is True
+    keys = () if is_apart else item[3:]
+    for at, one in enumerate(item[2]):
+        unreadable = salvage.unreadable_in([one, *(some[at] for some in keys)])
         if unreadable is not None:
             found = True
-            record = one if len(item) == 3 or one is unreadable else one[0]
+            record = one[0] if is_apart and one is not unreadable else one
             pairs.append((record, UnreadableError(repr(unreadable.error))))
         else:
-            pairs.append((one, None) if len(item) == 3 else one)
-    return (*item[:2], pairs, True) if found else item
+            pairs.append(one if is_apart else (one, None))
+    return (*item[:2], pairs, *keys, True) if found else item
 
 
 class Peer:

@@ -1,16 +1,19 @@
 """How much a round takes from sources: as much as a millisecond is enough for, and its share."""
 
+import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import pytest
 
 import tailrace as tr
+from tailrace.runtime import core as core_module
 from tailrace.runtime.core import Core
 from tailrace.runtime.outgoing import Item
 from tailrace.sources import unpaced
 from tailrace.testing import VirtualClock
-from tests.runtime.posts import Kept, core_of
+from tests.runtime.posts import Kept, core_of, gate_of
 
 
 def polled(core: Core, source: str, before_round: Callable[[], object] = lambda: None) -> list[int]:
@@ -125,3 +128,61 @@ def test_few_records_of_a_source_go_on_in_the_round_that_polls_them(
         assert not done
         core.round()
     assert len(done) == records
+
+
+class Alarm(tr.Operator):
+    """Says a second later what it got."""
+
+    def process(self, record: int) -> None:
+        self.set_timer(1.0, record)
+
+    def timer(self, tag: int) -> None:
+        self.emit(tag)
+
+
+def lines_of_core(call: Callable[[], object]) -> int:
+    """How many lines of the core's own code run in a call."""
+    lines = 0
+
+    def count(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal lines
+        lines += event == "line" and frame.f_code.co_filename == core_module.__file__
+        return count
+
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return lines
+
+
+def test_a_turn_costs_the_same_however_many_instances_have_nothing_to_do() -> None:
+    costs = []
+    for parallelism in (4, 100):
+        topology = tr.Topology()
+        done: list[int] = []
+        source = topology.source(tr.sources.items([]), name="in")
+        alarms = source.partition_by(lambda n, _: n).process(Alarm(), parallelism=parallelism)
+        alarms.gather().sink(done.append)
+        clock = VirtualClock()
+        core = core_of(topology, (1, *[0] * (parallelism + 1)), clock)
+        core.round()
+
+        def turn(core: Core = core) -> tuple[bool, int | None]:
+            core.round()
+            return core.backlog, core.next_due_ns()
+
+        lines = 0
+        for index in (1, 3):
+            items: list[Item] = [(0, 0, [index])]
+            core.deliver(1, [(gate_of(core, "process", index), items)], clock(), 1)
+            lines += lines_of_core(turn)
+        assert turn() == (False, clock() + 10**9)
+        clock.now_ns += 10**9
+        lines += lines_of_core(turn) + lines_of_core(turn)
+        assert turn() == (False, None)
+        assert sorted(done) == [1, 3]
+        costs.append(lines)
+    assert costs[0] == costs[1]

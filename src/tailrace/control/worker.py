@@ -503,9 +503,9 @@ class Worker:
 
     def _source_fds(self, core: Core) -> Iterator[int]:
         """The descriptors by which sources say that they have something, if it can be taken."""
-        for instance in core.instances:
-            if instance.source is not None and not instance.congested and not instance.ended:
-                yield from instance.source.filenos()
+        for instance, source in core.sources:
+            if not instance.congested and not instance.ended:
+                yield from source.filenos()
 
     def _on_frame(self, connection: TcpConnection, frame: Frame) -> None:
         if connection is self._control:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from time import time_ns
 from typing import Any
@@ -138,6 +139,10 @@ class Core:
         self.replaying: Replaying | None = None
         """The runs of its sources, if there are boards."""
         self._tracks: Replaying | None = None  # the same, while runs are tracked
+        # Most of many instances have nothing to do, and a turn should not cost more for them.
+        self._others: list[Instance] = []  # all that are no sources
+        self._filled: list[int] = []  # whose queues hold something, by place
+        self._watched: set[int] = set()  # that end, or have timers
         if boards is not None:
             self.replaying = Replaying(boards, None, clock_ns, shares_memory)
         self.site = Site(rank, deployment, clock_ns, limits, self._context, is_near, loads)
@@ -274,8 +279,8 @@ class Core:
         """Instances, links or lanes are others now."""
         site = self.site
         self.instances = list(site.instances.values())
-        # What a round looks at first, of each: most of many have nothing to do.
-        self._looks = [(one.queue.order, one.timers, one) for one in self.instances]
+        self.sources = [(one, one.source) for one in self.instances if one.source is not None]
+        self._placed = False
         width = len(self.instances) + len(site.lanes)
         self._round_ns = _ROUND_NS + _WIDTH_NS * max(width - 16, 0)
         self._outgoing.exchanges = list(site.exchanges.values())
@@ -285,8 +290,21 @@ class Core:
             for one in self.instances:
                 one.queue.boards = self._boards
                 one.queue.leaves = not stateless(site.deployment.graph, one.chain)
-            sources = [one.id.operator for one in self.instances if one.source is not None]
+            sources = [one.id.operator for one, _ in self.sources]
             self.replaying.deployed(site.deployment, sources)
+
+    def _place(self) -> None:
+        """Give instances their places among those that a turn may have to look at.
+
+        Not while a round does that, which may be what changes them.
+        """
+        self._placed = True
+        self._others = [one for one in self.instances if one.source is None]
+        self._filled, self._watched = [], set()
+        for place, one in enumerate(self._others):
+            one.queue.note_in(self._filled, place)
+            one.watch = partial(self._watched.add, place)
+            one.watch()
 
     @property
     def deployment(self) -> Deployment:
@@ -311,6 +329,7 @@ class Core:
         def set_timer(at_ns: int, tag: Any) -> None:
             timer = (at_ns, next(self._timer_ids), operator.name, tag)
             heapq.heappush(instance.timers, timer)
+            instance.watch()
 
         def emit_as(emitted_ns: int, origin: int = 0) -> None:
             instance.stamp.emitted_ns, instance.stamp.origin = emitted_ns, origin
@@ -424,26 +443,43 @@ class Core:
         polled = taken = 0  # the most records of a source, and all from queues
         progress = bool(self._woken) and self._rouse()
         fresh = False
-        for order, timers, instance in self._looks:
-            if fresh and instance.source is None:
-                progress |= self._outgoing.flush()
-                fresh = False
-            if not (order or timers or instance.active) or instance.ended:
+        for instance, source in self.sources:
+            if instance.ended:
                 continue
-            if timers and not (instance.full or instance.still or instance.ending or self._paused):
+            if instance.timers:
                 progress |= self._fire(instance)
             if instance.ending:
                 instance.finish()
                 progress |= instance.ended
-            elif instance.source is not None:
-                if poll and not instance.congested and not self._paused and not instance.still:
-                    found = self._poll(instance, instance.source, appetite)
-                    polled = max(polled, found)
-                    progress |= found > 0 or instance.ending
-                    fresh |= 0 < found <= _FEW
-            elif order and not instance.congested:
+            elif poll and not (instance.congested or instance.still or self._paused):
+                found = self._poll(instance, source, appetite)
+                polled = max(polled, found)
+                progress |= found > 0 or instance.ending
+                fresh |= 0 < found <= _FEW
+        if fresh:
+            progress |= self._outgoing.flush()
+        if not self._placed:
+            self._place()
+        filled, watched, others = self._filled, self._watched, self._others
+        places = sorted(watched.union(filled)) if filled or watched else ()
+        filled.clear()
+        for place in places:
+            instance = others[place]
+            queue, timers = instance.queue, instance.timers
+            if timers:
+                progress |= self._fire(instance)
+            if instance.ending:
+                if not instance.ended:
+                    instance.finish()
+                    progress |= instance.ended
+            elif queue.order and not instance.congested:
                 taken += self._take(instance)
                 progress = True
+            queue.noted = bool(queue.order) and not instance.ended
+            if queue.noted:
+                filled.append(place)
+            if instance.ended or not (timers or instance.ending):
+                watched.discard(place)
         if self.cuts is not None and self.cuts.waiting:
             self.cuts.look()
         if self.moving is not None:
@@ -526,7 +562,9 @@ class Core:
         return found
 
     def _fire(self, instance: Instance) -> bool:
-        """Call the timers that are due. What they set themselves waits for the next round."""
+        """Call the timers that are due, if that can be. What they set waits for the next round."""
+        if instance.full or instance.still or instance.ending or self._paused:
+            return False
         now_ns, before = self._clock_ns(), next(self._timer_ids)
         timers, fired = instance.timers, False
         while timers and timers[0][0] <= now_ns and timers[0][1] < before and not instance.full:
@@ -571,8 +609,10 @@ class Core:
     @property
     def backlog(self) -> bool:
         """Whether a queue holds something to do at once."""
-        for order, _, instance in self._looks:  # noqa: SIM110 (as in `ended`)
-            if order and not instance.congested:
+        if not self._placed:
+            self._place()
+        for place in self._filled:  # noqa: SIM110 (as in `ended`)
+            if not self._others[place].congested:
                 return True
         return False
 
@@ -586,18 +626,24 @@ class Core:
         due = [exchange.due_ns() for exchange in self._outgoing.exchanges if exchange.pending]
         if self._tracks is not None and (late_ns := self._tracks.due_ns()) is not None:
             due.append(late_ns)
-        for _, timers, instance in self._looks:
-            if not (timers or instance.active):
+        if self._paused:
+            return min(due, default=None)
+        if not self._placed:
+            self._place()
+        for place in self._watched:
+            due += self._next_timer(self._others[place])
+        for instance, source in self.sources:
+            if instance.ending or instance.still:
                 continue
-            if timers and not (instance.full or instance.still or instance.ending or self._paused):
-                due.append(timers[0][0])
-            if instance.still:
-                continue
-            if instance.source is not None and not instance.ending and not instance.congested:
-                at_ns = instance.source.due_ns()
-                if at_ns is not None and not self._paused:
-                    due.append(at_ns)
+            due += self._next_timer(instance)
+            if not instance.congested and (at_ns := source.due_ns()) is not None:
+                due.append(at_ns)
         return min(due, default=None)
+
+    def _next_timer(self, instance: Instance) -> list[int]:
+        if not instance.timers or instance.full or instance.still or instance.ending:
+            return []
+        return [instance.timers[0][0]]
 
     def close(self) -> None:
         """Close every step once, also after a failure; then raise what the first of them raised."""

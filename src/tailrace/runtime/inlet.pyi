@@ -77,6 +77,7 @@ class Queue:
     keeper: Any
     boards: Boards | None
     leaves: bool
+    noted: bool
     @property
     def order(self) -> deque[Inlet]: ...
     @property
@@ -84,6 +85,7 @@ class Queue:
     @property
     def service_ns(self) -> int: ...
     def __len__(self) -> int: ...
+    def note_in(self, filled: list[int], place: int) -> None: ...
     def take(
         self,
         instance: Any,

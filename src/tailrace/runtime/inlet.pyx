@@ -85,7 +85,7 @@ cdef class Inlet:
                 self.ways += 1
             self.way_ns += (now_ns - sent_ns - self.way_ns) // self.ways
         self.messages.append((items, now_ns, size_bytes, records))
-        self.queue.order.append(self)
+        self.queue.add(self)
 
     def hold(self):
         """Have what has not been processed wait here from now on, until `release`.
@@ -132,7 +132,7 @@ cdef class Inlet:
         self.released_ns = now_ns
         while self.parked:
             self.parked -= 1
-            self.queue.order.append(self)
+            self.queue.add(self)
 
     @property
     def queued(self):
@@ -198,6 +198,9 @@ cdef class Queue:
     cdef int64_t samples, ended_ns
     cdef public Boards boards  # where it is said what became of runs, if they are tracked
     cdef public bint leaves  # whether runs end here: what comes is claimed before it is processed
+    cdef list filled  # of the whole worker: places of queues that something has come to
+    cdef int place
+    cdef public bint noted  # whether it is among them
     cdef int64_t group
 
     def __init__(self):
@@ -205,6 +208,20 @@ cdef class Queue:
 
     def __len__(self):
         return len(self.order)
+
+    def note_in(self, list filled not None, int place):
+        """Put this place into that list when something comes, unless it is `noted` there already."""
+        self.filled, self.place = filled, place
+        self.noted = len(self.order) > 0
+        if self.noted:
+            filled.append(place)
+
+    cdef int add(self, Inlet inlet) except -1:
+        self.order.append(inlet)
+        if not self.noted and self.filled is not None:
+            self.noted = True
+            self.filled.append(self.place)
+        return 0
 
     def take(self, instance, Stamp stamp not None, clock_ns, Py_ssize_t most_messages, list due,
              int64_t due_bytes, int64_t enough=ENOUGH):

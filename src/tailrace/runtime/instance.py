@@ -142,8 +142,8 @@ class Instance:
     watermark: int = BEGINNING
     idle: bool = False
     """Whether all that could hold its time back is idle."""
-    active: bool = False
-    """Whether it may have something to do though nothing has come: a source, or one that ends."""
+    watch: Callable[[], None] = lambda: None
+    """Have the core look at it in every round, until it is not ending and has no timers."""
     ended: bool = False
     still: bool = False
     """Whether time stands still for it, because keys of its own are on their way to or from it."""
@@ -193,7 +193,6 @@ class Instance:
         self._may_be_busy = [step for _, step in self.steps if type(step).busy is not Step.busy]
         first = self.steps[0][1]
         self.source = first if isinstance(first, SourceStep) else None
-        self.active = self.source is not None
 
     def _guards(
         self, operator: Operator, step: Step, fail: Fail, streams: Iterable[Stream]
@@ -294,7 +293,7 @@ class Instance:
             if self.source is not None:
                 self.emitted_ns = self.clock_ns()
             self._ending = self._finish()
-            self.active = True
+            self.watch()
         next(self._ending, None)
 
     @property

@@ -67,12 +67,12 @@ def pack(path: Path | str, modules: Iterable[str | ModuleType] = ()) -> str:
         if file.suffix not in _LEFT_OUT
     )
     digest = hashlib.sha256()
-    with ZipFile(path, "w", ZIP_DEFLATED, compresslevel=1) as archive:
+    with ZipFile(path, "w") as archive:
         for inside, file in files:
             content = file.read_bytes()
             digest.update(f"{inside} {len(content)}\n".encode())
             digest.update(content)
-            archive.writestr(ZipInfo(inside), content, ZIP_DEFLATED)
+            archive.writestr(ZipInfo(inside), content, ZIP_DEFLATED, compresslevel=1)
     return f"tailrace-{digest.hexdigest()[:12]}"
 
 

@@ -39,6 +39,8 @@ class PairCounts:
     def at_least(self) -> dict[Pair, float]:
         """How often each pair came for sure; those of which nothing is sure are left out."""
         errors = self.errors
+        if not errors:
+            return {pair: count for pair, count in self.counts.items() if count > 0}
         sure = ((pair, count - errors.get(pair, 0.0)) for pair, count in self.counts.items())
         return {pair: count for pair, count in sure if count > 0}
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from tests.connectors.epochs import (
     step_of,
 )
 from tests.connectors.reading import read_share
+from tests.small import small_process
 
 SINKS: dict[str, Callable[[Path], Sink]] = {
     "text": sinks.text,
@@ -166,16 +168,26 @@ def test_rolling_back_to_an_epoch_that_counts_commits_it(kind: str, tmp_path: Pa
     check(kind, tmp_path)
 
 
+@pytest.fixture(scope="module")
+def small() -> Iterator[Executor]:
+    with small_process() as executor:
+        yield executor
+
+
 @EACH
 @pytest.mark.parametrize("die", [kill, fail])
 def test_a_crash_at_any_use_of_the_disk_loses_and_repeats_nothing(
-    kind: str, die: Callable[[], object], tmp_path: Path
+    kind: str, die: Callable[[], object], tmp_path: Path, small: Executor
 ) -> None:
+    small.submit(crash_at_any_use_of_the_disk, kind, die, tmp_path).result()
+
+
+def crash_at_any_use_of_the_disk(kind: str, die: Callable[[], object], place: Path) -> None:
     records = numbers(kind, 2 * PER_EPOCH)
     make, number, status = SINKS[kind], 0, 1
     while status:
         number += 1
-        folder = tmp_path / str(number)
+        folder = place / str(number)
 
         def once(folder: Path = folder, number: int = number) -> None:
             reached = die_at(number, die)
@@ -194,11 +206,15 @@ def test_a_crash_at_any_use_of_the_disk_loses_and_repeats_nothing(
 
 @EACH
 def test_many_crashes_and_changes_of_parallelism_lose_and_repeat_nothing(
-    kind: str, tmp_path: Path
+    kind: str, tmp_path: Path, small: Executor
 ) -> None:
+    small.submit(crash_and_change, kind, tmp_path).result()
+
+
+def crash_and_change(kind: str, place: Path) -> None:
     records, make = numbers(kind), SINKS[kind]
     for seed in range(10):
-        chance, folder = chances(seed), tmp_path / str(seed)
+        chance, folder = chances(seed), place / str(seed)
         folder.mkdir()
 
         def once(folder: Path = folder, chance: Any = chance) -> None:

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 import pytest
 
 from tailrace.transport.ring import Reader, Ring, RingError
+from tests.small import small_process
 from tests.transport.draining import drained, received
 from tests.transport.slow_writer import SlowWriter, library
 
@@ -112,7 +113,11 @@ def test_a_shared_ring_gives_each_message_to_exactly_one_process() -> None:
 def test_writers_killed_at_any_moment_cost_at_most_the_message_they_were_writing() -> None:
     """1,000 kills, each loss accounted for: what was committed arrives, what was begun and not
     committed is counted as lost, and the ring goes on with its memory whole."""
-    rounds, seed = 1000, int(os.environ.get("TAILRACE_SEED", "20181"))
+    with small_process() as small:
+        small.submit(kill_writers, 1000, int(os.environ.get("TAILRACE_SEED", "20181"))).result()
+
+
+def kill_writers(rounds: int, seed: int) -> None:
     chance = random.Random(seed)
     # Where the writer says what it is about to do: number of the message, then stage 1 (before the
     # reservation), 2 (reserved) or 3 (committed).

@@ -25,6 +25,9 @@
 #ifndef MESSAGES
 #define MESSAGES 20000
 #endif
+#ifndef HURRIED
+#define HURRIED MESSAGES /* of each writer where whoever is overtaken once sends again: many times */
+#endif
 enum { WRITERS = 4, READERS = 3, RING_BYTES = 8192 };
 
 typedef struct part {
@@ -79,9 +82,10 @@ static void *write_many(void *argument) {
     return NULL;
 }
 
-static void start_writers(ring *r, pthread_t *threads, part *parts, unsigned seed) {
+static void start_writers(ring *r, pthread_t *threads, part *parts, unsigned seed,
+                          uint64_t messages) {
     for (unsigned i = 0; i < WRITERS; i++) {
-        parts[i] = (part){.ring = r, .id = i, .seed = seed + i, .messages = MESSAGES};
+        parts[i] = (part){.ring = r, .id = i, .seed = seed + i, .messages = messages};
         pthread_create(&threads[i], NULL, write_many, &parts[i]);
     }
 }
@@ -99,7 +103,7 @@ static bool take_waiting(ring_reader *rd, ring_spin *spin, ring_message *m, uint
 
 /* Many writers, one reader that holds some messages and releases them out of order.
  * Acceptable: every message once, untorn, each writer's in order; at the end nothing in use. */
-static void many_writers(unsigned seed, uint64_t window) {
+static void many_writers(unsigned seed, uint64_t window, unsigned messages) {
     ring r;
     ring_reader rd;
     ring_spin spin;
@@ -112,8 +116,8 @@ static void many_writers(unsigned seed, uint64_t window) {
     CHECK(ring_create(&r, RING_BYTES, false, window) == 0, "no ring");
     open_reader(&rd, &r, &bell);
     ring_spin_open(&spin);
-    start_writers(&r, threads, parts, seed);
-    for (unsigned got = 0; got < WRITERS * MESSAGES;) {
+    start_writers(&r, threads, parts, seed, messages);
+    for (unsigned got = 0; got < WRITERS * messages;) {
         ring_message m;
         /* While messages are held the ring may be full: then let go of them. */
         if (!take_waiting(&rd, &spin, &m, holding ? 1000000 : UINT64_MAX)) {
@@ -181,7 +185,7 @@ static void many_readers(unsigned seed) {
         reading[i] = (part){.ring = &r, .id = i};
         pthread_create(&readers[i], NULL, read_shared, &reading[i]);
     }
-    start_writers(&r, writers, parts, seed);
+    start_writers(&r, writers, parts, seed, MESSAGES);
     join_all(writers, WRITERS);
     join_all(readers, READERS);
     for (unsigned i = 0; i < WRITERS; i++)
@@ -527,8 +531,8 @@ int main(int count, char **arguments) {
     one_reader();
     slow_writer();
     dying_writers();
-    many_writers(seed, 64);
-    many_writers(seed + 100, 1);
+    many_writers(seed, 64, MESSAGES);
+    many_writers(seed + 100, 1, HURRIED);
     many_readers(seed + 200);
     printf("ring_stress: all outcomes acceptable (seed %u, positions of %d bits)\n", seed,
            RING_POSITION_BITS);

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import factorial
 from random import Random
 
+import numpy as np
 import pytest
 
 from tailrace.tail.soonest import Soonest
@@ -25,27 +26,23 @@ def mmc_wait_ms(servers: int, utilisation: float) -> float:
     return waits * MEAN_MS / servers / (1 - utilisation)
 
 
-def jsq2_wait_ms(utilisation: float, most: int = 40, rounds: int = 4000) -> float:
-    """Join the shortest of two queues: the chain (n, m), iterated until it stands still."""
+def jsq2_wait_ms(utilisation: float, most: int = 40) -> float:
+    """Join the shortest of two queues: the chain (n, m), n <= m, where as much comes as goes."""
     arrive, serve = 2 * utilisation, 1.0
-    step = 1 / (arrive + 2 * serve)
-    here = {(0, 0): 1.0}
-    for _ in range(rounds):
-        after: dict[tuple[int, int], float] = {}
-
-        def flow(to: tuple[int, int], amount: float, after: dict[tuple[int, int], float]) -> None:
-            after[to] = after.get(to, 0.0) + amount
-
-        for (n, m), share in here.items():  # n <= m
-            if share < 1e-12:
-                continue
-            grown = (min(n + 1, m), max(n + 1, m))
-            flow(grown if m < most else (n, m), share * arrive * step, after)
-            flow((max(n - 1, 0), m), share * serve * step, after)
-            flow((min(n, max(m - 1, 0)), max(n, m - 1, 0)), share * serve * step, after)
-        here = after
-    in_system = sum((n + m) * share for (n, m), share in here.items()) / sum(here.values())
-    return (in_system / arrive - 1) * MEAN_MS  # Little's law, in units of the service
+    states = [(n, m) for m in range(most + 1) for n in range(m + 1)]
+    place_of = {state: place for place, state in enumerate(states)}
+    flows = np.zeros((len(states), len(states)))
+    for (n, m), here in place_of.items():
+        grown = (min(n + 1, m), max(n + 1, m)) if m < most else (n, m)
+        fewer_in_one = (max(n - 1, 0), m)
+        fewer_in_other = (min(n, max(m - 1, 0)), max(n, m - 1))
+        for to, rate in ((grown, arrive), (fewer_in_one, serve), (fewer_in_other, serve)):
+            flows[place_of[to], here] += rate
+            flows[here, here] -= rate
+    flows[0] = 1.0  # one of the equations follows from the others; that shares sum to 1 does not
+    shares = np.linalg.solve(flows, np.eye(len(states))[0])
+    in_system = sum(share * (n + m) for share, (n, m) in zip(shares, states, strict=True))
+    return float(in_system / arrive - 1) * MEAN_MS  # Little's law, in units of the service
 
 
 @pytest.mark.parametrize("utilisation", [0.5, 0.78])

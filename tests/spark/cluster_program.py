@@ -89,6 +89,7 @@ def main(out: Path) -> None:
         SparkSession.builder.master("local-cluster[2,2,1024]")
         .config("spark.ui.enabled", "false")
         .config("spark.executor.memory", "512m")
+        .config("spark.python.daemon.module", "tailrace.spark.daemon")
         .config("spark.driver.extraJavaOptions", jvm)
         .config("spark.executor.extraJavaOptions", jvm)
         .config("spark.sql.shuffle.partitions", "2")

@@ -41,6 +41,7 @@ def main(master: str, out: Path) -> None:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.executor.memory", "512m")
         .config("spark.executor.cores", "2")
+        .config("spark.python.daemon.module", "tailrace.spark.daemon")
         .config("spark.driver.extraJavaOptions", jvm)
         .config("spark.executor.extraJavaOptions", jvm)
         .config("spark.dynamicAllocation.enabled", "true")

@@ -17,7 +17,7 @@ help:
 	@echo "make test      all tests, about 6 minutes on two cores"
 	@echo "make ci        lint, type-check and test: what CI runs"
 	@echo "make sanitize  the ring's C code under Thread-, Address- and UBSanitizer"
-	@echo "make simulate  100,000 simulated jobs with kills at every step; make test has 2,000"
+	@echo "make simulate  100,000 simulated jobs with kills at every step; make test has 1,200"
 	@echo "make chaos     a thousand kills -9 of a job that changes meanwhile: nothing may be lost, nothing twice"
 	@echo "make bench     the benchmarks; figures land in build/bench"
 	@echo "make bench-peers  beside Bytewax, PyFlink, Spark and pyzmq; installs them into build/peers"
@@ -80,6 +80,7 @@ sanitize:
 	done; done; done
 
 # A seed that fails is named, and replays; for fewer: make simulate SEEDS=10000
+# (tests/seeds.py; `make test SEEDS=2000`: more of everything that goes by seeds or examples).
 SEEDS ?= 100000
 simulate: setup
 	SEEDS=$(SEEDS) $(BIN)/python -m pytest -q -n $(PROCESSES) tests/checkpoint/test_simulation.py \

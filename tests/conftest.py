@@ -12,8 +12,15 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
+from tests.seeds import seeds
+
 # No test asserts a maximum time; on a busy machine Hypothesis' own limits would.
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "untimed",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    max_examples=seeds(100),
+)
 settings.load_profile("untimed")
 
 ROOT = Path(__file__).parents[1]

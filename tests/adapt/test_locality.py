@@ -15,6 +15,7 @@ from tailrace.routing.homes import side_by_side
 from tailrace.routing.pairs import PairCounts
 from tailrace.routing.slots import Routes
 from tailrace.routing.tables import Tables
+from tests.seeds import seeds
 
 WORKERS = 4
 HOMES = side_by_side([REGION, TAG], WORKERS)
@@ -53,7 +54,7 @@ class World:
         self.routes = {name: tables[name].routes(self.routes.get(name)) for name in tables}
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(seeds(5)))
 def test_tables_follow_the_drift_and_keep_locality_where_one_table_loses_it(seed: int) -> None:
     world = World(LocalityPolicy(), rate=200_000)
     once: dict[str, Routes] = {}
@@ -69,7 +70,7 @@ def test_tables_follow_the_drift_and_keep_locality_where_one_table_loses_it(seed
     assert world.policy.changes.trust("tables", world.now_s) < 1
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(seeds(5)))
 def test_what_stays_as_it_is_is_changed_once(seed: int) -> None:
     still = small(seed, stable=1.0, swell=0.0)
     world = World(LocalityPolicy(), rate=100_000)

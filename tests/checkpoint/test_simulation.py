@@ -6,7 +6,6 @@ runs more of them.
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -21,8 +20,7 @@ from tailrace.runtime.deployment import Deployment, changed
 from tailrace.runtime.limits import Limits
 from tests.checkpoint.topologies import numbers as numbers
 from tests.checkpoint.world import Exact, Ledger, Stuck, World
-
-SEEDS = int(os.environ.get("SEEDS", "2000"))
+from tests.seeds import SEEDS
 
 
 def sums(ledger: Ledger) -> tr.Topology:

@@ -20,7 +20,6 @@ from tailrace.runtime import chains
 from tests.checkpoint import test_simulation
 from tests.checkpoint.memory import Memory
 from tests.checkpoint.test_simulation import (
-    SEEDS,
     folded,
     joined,
     lists,
@@ -30,6 +29,7 @@ from tests.checkpoint.test_simulation import (
     windows,
 )
 from tests.checkpoint.world import Exact, Ledger, World
+from tests.seeds import SEEDS
 
 
 @pytest.fixture

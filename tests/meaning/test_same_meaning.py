@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import tailrace as tr
 from tailrace.testing import run
 from tests.meaning.random_topologies import PLAIN, Way, outcome_of
+from tests.seeds import seeds
 
 SEEDS = st.integers(0, 2**32)
 LIMITS = st.sampled_from(
@@ -44,19 +45,19 @@ def check_same(seed: int, way: Way, bad_keys: bool) -> None:
     assert other.records_in == plain.records_in
 
 
-@settings(max_examples=600)
+@settings(max_examples=seeds(600))
 @given(seed=SEEDS, way=WAYS)
 def test_results_dead_letters_and_counts_are_the_same_in_every_way(seed: int, way: Way) -> None:
     check_same(seed, way, bad_keys=False)
 
 
-@settings(max_examples=300)
+@settings(max_examples=seeds(300))
 @given(seed=SEEDS, way=WAYS)
 def test_errors_of_key_functions_go_by_the_policy_in_every_way(seed: int, way: Way) -> None:
     check_same(seed, way, bad_keys=True)
 
 
-@settings(max_examples=200)
+@settings(max_examples=seeds(200))
 @given(seed=SEEDS, way=WAYS)
 def test_a_job_fails_in_every_way_or_in_none(seed: int, way: Way) -> None:
     """One operator and what belongs to it fails the job on a record that it cannot process."""
@@ -64,13 +65,13 @@ def test_a_job_fails_in_every_way_or_in_none(seed: int, way: Way) -> None:
     assert bool(other.failed) == bool(plain.failed)
 
 
-@settings(max_examples=100)
+@settings(max_examples=seeds(100))
 @given(seed=SEEDS, way=WAYS)
 def test_strict_mode_finds_nothing_where_nothing_is_wrong(seed: int, way: Way) -> None:
     check_same(seed, replace(way, strict=True), bad_keys=True)
 
 
-@settings(max_examples=150)
+@settings(max_examples=seeds(150))
 @given(numbers=st.lists(st.integers(0, 40), max_size=60), way=WAYS)
 def test_records_of_a_key_stay_in_order_in_every_way(numbers: list[int], way: Way) -> None:
     """From one instance of a source, through as many steps by that key as there may be."""

@@ -24,6 +24,7 @@ from tailrace.runtime.outgoing import Item
 from tailrace.testing import collect, run
 from tests.runtime.posts import core_of
 from tests.runtime.watched import WatchedCore, watched_run
+from tests.seeds import seeds
 
 LIMITS = st.builds(
     Limits,
@@ -123,7 +124,7 @@ def random_dag(seed: int) -> tuple[tr.Topology, list[tuple[list[Any], Counter[An
     return topology, sinks
 
 
-@settings(max_examples=300)
+@settings(max_examples=seeds(300))
 @given(
     seed=st.integers(0, 2**32),
     workers=st.integers(1, 4),

@@ -12,13 +12,14 @@ import pytest
 from tailrace.tail.chooser import Chooser, Decision
 from tailrace.tail.conditions import OFF_SETTING, Period, Receiving, Setting, Thresholds, by_table
 from tailrace.tail.soonest import Soonest
+from tests.seeds import seeds
 from tests.tail.simulation import InTurn, simulate
 
 STREAM = "source -> work"
 EVEN = Receiving(busy=0.3, uneven=1.05, workers=4, shareable=True)
 BUSY = replace(EVEN, busy=0.8)
 UNEVEN = replace(EVEN, busy=0.6, uneven=2.0)
-SEEDS = range(20)
+SEEDS = range(seeds(20))
 
 
 def kind(setting: Setting) -> str:

@@ -16,6 +16,7 @@ import tailrace as tr
 from tailrace.tail.modes import MODES, SHUFFLED, Tail
 from tests.checkpoint.test_simulation import number_in, numbers
 from tests.checkpoint.world import Exact, Ledger, Stuck, World
+from tests.seeds import seeds
 
 
 def dealt(tail: Tail) -> Callable[[Ledger], tr.Topology]:
@@ -65,7 +66,7 @@ def all_once(results: Iterable[Any]) -> bool:
 @pytest.mark.parametrize("tail", MODES)
 @pytest.mark.parametrize("part", range(4))
 def test_every_record_counts_once_whoever_is_killed(tail: Tail, part: int) -> None:
-    for seed in range(part, 160, 4):
+    for seed in range(part, seeds(160), 4):
         world = World(
             dealt(tail),
             seed,
@@ -79,7 +80,7 @@ def test_every_record_counts_once_whoever_is_killed(tail: Tail, part: int) -> No
 
 @pytest.mark.parametrize("part", range(4))
 def test_every_record_counts_once_while_modes_change(part: int) -> None:
-    for seed in range(part, 200, 4):
+    for seed in range(part, seeds(200), 4):
         world = Fickle(
             dealt("off"), seed, workers=1 + seed % 4, kills=seed % 4, every_s=(0.01, 0.03)[seed % 2]
         )

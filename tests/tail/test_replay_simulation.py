@@ -5,7 +5,6 @@ A failing case is replayed by its seed: `Replayed(topology, seed, ...)`.
 
 from __future__ import annotations
 
-import os
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -17,9 +16,10 @@ import pytest
 import tailrace as tr
 from tests.checkpoint.test_simulation import numbers
 from tests.checkpoint.world import Exact, Ledger, World
+from tests.seeds import seeds
 from tests.tail.world import Replayed
 
-SEEDS = int(os.environ.get("SEEDS", "2000")) // 4
+SEEDS = seeds(500)
 
 
 def line(ledger: Ledger) -> tr.Topology:

@@ -22,6 +22,7 @@ from tailrace.plan.search.branch_and_bound import Search, Solution
 from tailrace.plan.search.effort import Effort
 from tailrace.plan.search.layout import Layout, layout_of_plan
 from tests.plan.small import all_counts, graph, graphs, machines, placed, profile, sustained
+from tests.seeds import seeds
 
 Case = tuple[Graph, Profile]
 On = tuple[Machine, tuple[Place, ...]]
@@ -35,7 +36,7 @@ def best_placement(topology: Graph, times: Profile, on: On) -> float:
 
 
 @given(graphs(most=4), machines(), st.integers(4, 7))
-@settings(max_examples=200)
+@settings(max_examples=seeds(200))
 def test_no_placement_of_its_instances_is_better(case: Case, on: On, limit: int) -> None:
     topology, times = case
     plan = rlas(topology, times, *on, compression=1, max_instances=limit)
@@ -46,7 +47,7 @@ def test_no_placement_of_its_instances_is_better(case: Case, on: On, limit: int)
 
 
 @given(graphs(most=3, rules=(Rule.SHUFFLE, Rule.KEY)), machines(), st.integers(3, 5))
-@settings(max_examples=100)
+@settings(max_examples=seeds(100))
 def test_no_replication_is_better_in_tiny_cases(case: Case, on: On, limit: int) -> None:
     topology, times = case
     names = [operator.name for operator in topology.operators]
@@ -78,7 +79,7 @@ def test_what_goes_to_the_nearest_is_not_taken_to_be_shared_evenly() -> None:
 
 
 @given(graphs(most=3), machines(), st.data())
-@settings(max_examples=200)
+@settings(max_examples=seeds(200))
 def test_branch_and_bound_proves_what_it_finds(case: Case, on: On, data: st.DataObject) -> None:
     """Exact search gives the optimum, the paper's heuristics never claim more."""
     sizes = {operator.name: data.draw(st.integers(1, 2)) for operator in case[0].operators}

@@ -9,6 +9,7 @@ from tailrace.plan.search.split import assign
 from tailrace.plan.search.split_exact import proven_split
 from tailrace.plan.search.split_refine import best_split, quality, refine
 from tests.plan.graphs import Case, cases, least_cut, some_case, within
+from tests.seeds import seeds
 
 EFFORT = 2_000_000
 
@@ -18,7 +19,7 @@ def found(case: Case) -> list[int]:
 
 
 @given(cases())
-@settings(max_examples=300)
+@settings(max_examples=seeds(300))
 def test_a_small_split_is_balanced_and_proven_to_be_the_best(case: Case) -> None:
     split, proven = proven_split(case.graph, case.balance, found(case), Effort(EFFORT))
     assert proven
@@ -27,7 +28,7 @@ def test_a_small_split_is_balanced_and_proven_to_be_the_best(case: Case) -> None
 
 
 @given(cases())
-@settings(max_examples=300)
+@settings(max_examples=seeds(300))
 def test_a_split_is_never_worse_than_the_papers(case: Case) -> None:
     papers = assign(case.graph, case.capacities, case.factor, case.threshold, Effort(EFFORT))
     ours = quality(case.graph, case.balance, found(case))
@@ -36,7 +37,7 @@ def test_a_split_is_never_worse_than_the_papers(case: Case) -> None:
 
 
 @given(cases())
-@settings(max_examples=300)
+@settings(max_examples=seeds(300))
 def test_the_balance_can_always_be_kept(case: Case) -> None:
     dealt = deal_by_load(case.graph.loads, case.balance.shares)
     assert within(case.balance, case.graph.loads, dealt)
@@ -50,7 +51,7 @@ def test_the_balance_can_always_be_kept(case: Case) -> None:
 
 
 @given(cases())
-@settings(max_examples=200)
+@settings(max_examples=seeds(200))
 def test_refining_never_makes_a_split_worse(case: Case) -> None:
     start = [v % len(case.workers) for v in range(case.graph.size)]
     refined = refine(case.graph, case.balance, start, Effort(EFFORT))

@@ -60,8 +60,8 @@ class Classic:
         return master
 
     def setting(self, name: str) -> str:
-        """That of the context."""
-        return str(self._context.getConf().get(name, ""))
+        """That of the context; `getConf` would fetch them all, in some hundred calls."""
+        return str(self._context._conf.get(name, ""))
 
     def enabled(self, name: str) -> bool:
         """Likewise."""
@@ -103,7 +103,7 @@ class Classic:
         """The driver's host."""
         if self.is_local:
             return "127.0.0.1"
-        return socket.gethostbyname(self._context.getConf().get("spark.driver.host"))
+        return socket.gethostbyname(self.setting("spark.driver.host"))
 
     def name(self, group: str, description: str) -> None:
         """Set the job group."""

@@ -325,8 +325,9 @@ class Stream:
     def key_by(self, key: KeyFunction | None = None) -> KeyedStream:
         """By key: records of equal keys go to the same instance, in order. Default: the record.
 
-        The function is called once for a record; what it gave goes with the record wherever its
-        state is, and so has to be something that pickle can encode.
+        The function is called once for a record; what it gave goes with the record to where its
+        state is, and so has to be something that pickle can encode, and equal to what pickle makes
+        of it there.
         """
         from tailrace.keyed import KeyedStream
 

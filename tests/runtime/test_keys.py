@@ -106,6 +106,41 @@ def test_so_is_that_of_each_side_of_a_join(parallelism: int) -> None:
     assert sorted(called) == ["a1", "a2", "b1", "b2"]
 
 
+@pytest.mark.parametrize("parallelism", WIDTHS)
+def test_an_error_of_the_operators_own_is_not_taken_for_one_of_the_key(parallelism: int) -> None:
+    told = Telling()
+
+    def count(n: int | None, record: int) -> int:
+        raise TypeError(f"{record} is wrong")
+
+    topology = tr.Topology()
+    counts = (
+        topology.source([1, 2])
+        .key_by(told)
+        .scan(count, name="op", parallelism=parallelism, on_error="dead letter")
+    )
+    collect(counts)
+    dead = collect(counts.dead_letters())
+    run(topology, workers=2)
+    assert sorted(dead) == [(1, "TypeError('1 is wrong')"), (2, "TypeError('2 is wrong')")]
+    assert len(told.given) == 2
+
+
+@dataclass(frozen=True, eq=False)
+class Itself:
+    name: str
+
+
+@pytest.mark.parametrize("parallelism", WIDTHS)
+def test_a_key_that_is_equal_to_itself_only_is_refused(parallelism: int) -> None:
+    one = Itself("a")
+    topology = tr.Topology()
+    keyed = topology.source([1, 2]).key_by(lambda n: one)
+    collect(keyed.fold(lambda n, _: (n or 0) + 1, parallelism=parallelism))
+    with pytest.raises(tr.OperatorFailed, match=r"failed on 1: TypeError.*type Itself is equal to"):
+        run(topology, workers=2)
+
+
 @pytest.mark.parametrize("on_error", ["fail", "dead letter"])
 def test_a_record_whose_key_cannot_travel_is_refused_with_the_key(on_error: Any) -> None:
     @dataclass(frozen=True)

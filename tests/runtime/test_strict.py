@@ -179,16 +179,41 @@ def test_a_record_that_could_not_be_decoded_is_named_with_its_operator_and_strea
     run(topology)
 
 
+READERS: dict[str, Any] = {
+    "takes keys": lambda keyed: keyed.fold(lambda n, _: (n or 0) + 1, name="op", on_error="skip"),
+    "takes none": lambda keyed: keyed.map(repr, name="op", on_error="skip"),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("group", ["key_by", "partial_key_by"])
-def test_a_key_that_could_not_travel_is_named(group: str) -> None:
+def test_a_key_that_could_not_travel_is_named(group: str, reader: str) -> None:
     @dataclass(frozen=True)
     class Local:
         name: str
 
     topology = tr.Topology()
-    keyed = getattr(topology.source(["a"]), group)(Local)
-    collect(keyed.fold(lambda n, _: (n or 0) + 1, name="op", on_error="skip"))
+    collect(READERS[reader](getattr(topology.source(["a"]), group)(Local)))
     with pytest.raises(OperatorFailed, match=r"'op' failed on 'a'.*its key, .*Local\(name="):
+        run(topology, strict=True)
+
+
+@dataclass(frozen=True)
+class Growing:
+    """Is another one behind pickle."""
+
+    size: int
+
+    def __reduce__(self) -> Any:
+        return Growing, (self.size + 1,)
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_key_that_would_be_another_one_where_it_comes_is_named(reader: str) -> None:
+    topology = tr.Topology()
+    collect(READERS[reader](topology.source([1]).key_by(Growing)))
+    message = r"'op' failed on 1.*its key, Growing\(size=1\), comes as another .*\(size=2\)"
+    with pytest.raises(OperatorFailed, match=message):
         run(topology, strict=True)
 
 

@@ -2,7 +2,7 @@
 
 It runs as in a worker, in an instance with its guard, routers and lanes; only what it reads from
 and sends to is not there. Every stream has one receiver, and streams by key are dealt to two
-afterwards: so dealing, which costs something only where there are several, is measured apart.
+afterwards: so dealing, in which key functions are called, is measured apart.
 """
 
 from __future__ import annotations

@@ -12,9 +12,6 @@ from typing import Any
 from uuid import UUID
 from zlib import crc32
 
-from tailrace.graph.model import KeyFunction, Record
-
-_PLAIN = frozenset({str, bytes, int, float, bool, type(None)})
 _MICROSECOND = timedelta(microseconds=1)
 
 
@@ -71,11 +68,14 @@ def _hash_of_others(key: Any) -> int:
     if isinstance(key, frozenset):
         parts = sorted(stable_hash(part) for part in key)
         return _combined("frozenset", parts)
-    if is_dataclass(key) and kind.__dataclass_params__.frozen:
-        compared = [getattr(key, field.name) for field in fields(key) if field.compare]
-        return _combined(kind.__qualname__, compared)
-    if getattr(getattr(kind, "__struct_config__", None), "frozen", False):
-        return _combined(kind.__qualname__, [getattr(key, n) for n in kind.__struct_fields__])
+    fields_of = _fields_of(key)
+    if fields_of is not None:
+        if kind.__eq__ is object.__eq__:
+            raise TypeError(
+                f"a key of type {kind.__name__} is equal to itself only, and arrives as another"
+                f" object elsewhere; have its `__eq__` compare fields (got {key!r})"
+            )
+        return _combined(kind.__qualname__, [getattr(key, name) for name in fields_of])
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(key, numpy.bool_):
         return stable_hash(bool(key))
@@ -88,24 +88,28 @@ def _hash_of_others(key: Any) -> int:
     )
 
 
+def _fields_of(key: Any) -> list[str] | None:
+    """What a frozen dataclass or struct is compared by."""
+    kind: Any = type(key)
+    if is_dataclass(key) and kind.__dataclass_params__.frozen:
+        return [field.name for field in fields(key) if field.compare]
+    if getattr(getattr(kind, "__struct_config__", None), "frozen", False):
+        return list(kind.__struct_fields__)
+    return None
+
+
 def _combined(name: str, parts: list[Any]) -> int:
     return stable_hash((name, *parts))
 
 
-def check_key(key: Hashable) -> None:
-    """Raise a TypeError for a key that has no stable hash."""
-    if type(key) not in _PLAIN:
-        stable_hash(key)
-
-
-def key_error(key_of: KeyFunction | None, record: Record, error: Exception) -> Exception:
-    """The error of a record, or what is wrong with its key if that may be why.
+def key_error(key: Hashable, error: Exception) -> Exception:
+    """The error of who looked for a key, or what is wrong with the key if that may be why.
 
     Whoever looks for a key that Python cannot hash hears only that, and not what to do.
     """
     if isinstance(error, TypeError):
         try:
-            check_key(record if key_of is None else key_of(record))
+            stable_hash(key)
         except Exception as told:
             return told
     return error

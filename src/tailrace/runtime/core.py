@@ -4,7 +4,7 @@ Messages and time come in through `deliver`, `credit` and the clock; messages go
 `Post`, which the owner provides. So the same core runs in a Spark worker, in the test kit under
 virtual time, and in simulations with seeds.
 
-One round takes what is queued, polls the sources, and then lets go of everything gathered: under
+One round polls the sources, takes what is queued, and then lets go of everything gathered: under
 load a round has much to do and its jumbos are large, at low rate a jumbo is one record that has
 waited for nothing.
 """

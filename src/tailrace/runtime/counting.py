@@ -119,8 +119,11 @@ class Counting:
         if stream in self._sampled or not lane.records:
             return
         self._sampled.add(stream)
-        runs = (item[2] for item in lane.items if type(item) is tuple)
-        some: list[Record] = next(runs, [])[:_SAMPLE_RECORDS]
+        runs = (item for item in lane.items if type(item) is tuple)
+        _, _, records, *rest = next(runs)
+        some: list[Record] = records[:_SAMPLE_RECORDS]
+        if rest and rest[0] is not True:  # with their keys
+            some = list(zip(some, rest[0], strict=False))
         count, size_bytes = self._samples.get(stream, (0, 0))
         self._samples[stream] = (count + len(some), size_bytes + self._size(some))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from time import time_ns
 from typing import Any
@@ -11,14 +11,10 @@ from tailrace.graph.expand import Chain
 from tailrace.graph.model import (
     DEAD_LETTERS,
     Graph,
-    KeyFunction,
     Operator,
     Record,
-    Rule,
-    Stream,
 )
 from tailrace.graph.wiring import InstanceId
-from tailrace.routing.hashing import key_error
 from tailrace.runtime.exchange import Exchange, Lane, Stamp
 from tailrace.runtime.guard import Counts, Timing, guard, measured
 from tailrace.runtime.histogram import Histogram
@@ -107,11 +103,6 @@ def _finder(operator: str, outputs: dict[str, Put]) -> Callable[[str], Put]:
     return find
 
 
-def _keyed(fail: Fail, key_of: KeyFunction | None) -> Fail:
-    """Also says what is wrong with a record's key, if that is why it failed."""
-    return lambda record, error: fail(record, key_error(key_of, record, error))
-
-
 @dataclass
 class Instance:
     """See above. Built by the core, which also runs it."""
@@ -187,23 +178,17 @@ class Instance:
                 if stream.source in self.chain.operators:
                     self._before[name] = stream.source
             self.steps.insert(0, (name, step))
-            guards[name] = self._guards(operator, step, fail, graph.into(name))
+            guards[name] = self._guards(operator, step, fail)
         self._fail = fail
         self.entries = guards[self.chain.operators[0]]
         self._may_be_busy = [step for _, step in self.steps if type(step).busy is not Step.busy]
         first = self.steps[0][1]
         self.source = first if isinstance(first, SourceStep) else None
 
-    def _guards(
-        self, operator: Operator, step: Step, fail: Fail, streams: Iterable[Stream]
-    ) -> list[Entrance]:
+    def _guards(self, operator: Operator, step: Step, fail: Fail) -> list[Entrance]:
         name, counts = operator.name, self.counts[operator.name]
-        fails = [fail] * operator.ports
-        for stream in streams:
-            if stream.grouping.rule in (Rule.KEY, Rule.PARTIAL_KEY):
-                fails[stream.port] = _keyed(fails[stream.port], stream.grouping.function)
         puts = [
-            guard(name, step, port, fails[port], counts, self.timing, self.clock_ns)
+            guard(name, step, port, fail, counts, self.timing, self.clock_ns)
             for port in range(operator.ports)
         ]
         is_sink = set(operator.outputs) <= {DEAD_LETTERS}

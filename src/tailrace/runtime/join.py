@@ -14,7 +14,6 @@ from operator import attrgetter
 from typing import Any
 
 from tailrace.graph.model import KeyFunction, Record
-from tailrace.routing.hashing import check_key
 from tailrace.runtime.event_time import TimedStep, TimeFunction
 from tailrace.runtime.instance import Context
 from tailrace.runtime.step import Step
@@ -77,7 +76,6 @@ class _JoinStep(TimedStep):
                 continue
             both = self._open.get(key)
             if both is None:
-                check_key(key)
                 both = [], []
             self.touch(key)
             matches = self._around(both[1 - port], time)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from tailrace.graph.model import MAIN, KeyFunction, Record
-from tailrace.routing.hashing import check_key
 from tailrace.runtime.expiry import EXPIRY
 from tailrace.runtime.instance import Context
 from tailrace.runtime.state import Stateful, thawed
@@ -193,8 +192,6 @@ class _OperatorStep(Stateful):
                 for record, key in records:
                     operator.key = key
                     operator.state = states.get(key)
-                    if operator.state is None:
-                        check_key(key)
                     if touched is not None and key not in touched:
                         self.touch(key)
                     operator.process(record)

@@ -289,15 +289,19 @@ cdef class Router:
         cdef bint counts = self.counter is not None and self.counter.open
         key_of, targets = self.function, self.targets
         for record in records:
-            try:
-                if key_of is None:
-                    key = record = one_object(record)
-                else:
+            if key_of is None:
+                key = record = one_object(record)
+            else:
+                try:
                     key = key_of(record)
+                except Exception as error:
+                    self._reject(record, error)
+                    continue
+            try:
                 known = PyDict_GetItemWithError(targets, key)
                 lane = self._place(key) if known is NULL else <Lane>known
             except Exception as error:
-                self._reject(record, key_error(key_of, record, error))
+                self._reject(record, key_error(key, error))
                 continue
             if counts:
                 self.sketch.add(self.counter.key_in, key)
@@ -324,13 +328,17 @@ cdef class Router:
         for record in records:
             try:
                 key = record if key_of is None else key_of(record)
+            except Exception as error:
+                self._reject(record, error)
+                continue
+            try:
                 known = PyDict_GetItemWithError(targets, key)
                 choices = self._two(key) if known is NULL else <tuple>known
                 self.dice = self.dice * 1664525 + 1013904223
                 if not self.dice >> SAMPLED_SHIFT and self.receivers > 2:
                     self._sample(key)
             except Exception as error:
-                self._reject(record, key_error(key_of, record, error))
+                self._reject(record, key_error(key, error))
                 continue
             if PyTuple_GET_SIZE(choices) == 2:
                 first, second = choices

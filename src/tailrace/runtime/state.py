@@ -26,7 +26,6 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
-from tailrace.routing.hashing import check_key
 from tailrace.runtime.chains import NO_CHAIN, Chain
 from tailrace.runtime.expiry import EXPIRY, Expiry
 from tailrace.runtime.step import OperatorFailed, Step
@@ -417,14 +416,7 @@ def lower(one: int, other: int, unknown: int) -> int:
 
 
 def copies(initial: Any) -> Callable[[Hashable], Any]:
-    """A function that gives each new key a copy of its own of the initial state.
-
-    It refuses keys that could not be routed, so that they are at any parallelism.
-    """
-    plain = type(initial) in _PLAIN
-
-    def fresh(key: Hashable) -> Any:
-        check_key(key)
-        return initial if plain else deepcopy(initial)
-
-    return fresh
+    """A function that gives each new key a copy of its own of the initial state."""
+    if type(initial) in _PLAIN:
+        return lambda key: initial
+    return lambda key: deepcopy(initial)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tailrace.graph.model import Graph, Record
+from tailrace.graph.model import Graph, KeyFunction, Record
 from tailrace.runtime.instance import Context
 from tailrace.runtime.step import OperatorFailed, Put, Step
 
@@ -33,7 +33,12 @@ def strict(graph: Graph) -> Graph:
         streams: dict[str, str] = {}
         for stream in graph.out_of(operator.name):
             streams.setdefault(stream.output, stream.label)
-        operators.append(replace(operator, logic=_Watched(operator.logic, streams)))
+        keys = {
+            stream.port: stream.grouping.function
+            for stream in graph.into(operator.name)
+            if stream.grouping.sends_keys
+        }
+        operators.append(replace(operator, logic=_Watched(operator.logic, streams, keys)))
     return replace(graph, operators=tuple(operators))
 
 
@@ -64,23 +69,26 @@ class _Watched:
 
     logic: Any
     streams: dict[str, str]
+    keys: dict[int, KeyFunction | None]
+    """Ports to which keys come, whether the operator takes them or not."""
 
     def start(self, context: Context) -> Step:
         """Make the step, and stand before and behind it."""
         shared = _Shared(context.operator)
         step: Step = self.logic.start(replace(context, put=self._checked(context, shared)))
-        process = step.process
+        process, taken = step.process, step.key_of
 
         def watched(records: Iterator[Any], port: int) -> None:
             for one in records:
                 record, key = one if port in step.key_of else (one, None)
-                if key is not record and (error := _stays(key)) is not None:
+                if key is not record and (error := _unfit_key(key)) is not None:
                     raise OperatorFailed(context.operator, record, error)
                 shared.note(record, _encoded(record), _changed)
-                process(iter((one,)), port)
+                process(iter((one if port in taken else record,)), port)
             shared.check()
 
         step.process = watched  # type: ignore[method-assign]
+        step.key_of = {**self.keys, **taken}
         for call in _CALLS:
             if getattr(type(step), call) is not getattr(Step, call):
                 setattr(step, call, _then(getattr(step, call), shared.check))
@@ -143,10 +151,15 @@ def _has_changed(record: Record, before: bytes) -> bool:
         return True  # arrays, say, of which nobody knows whether they are equal
 
 
-def _stays(key: Hashable) -> Exception | None:
+def _unfit_key(key: Hashable) -> Exception | None:
     """What is wrong with a key that cannot travel."""
     try:
-        pickle.loads(pickle.dumps(key, 5))
+        again = pickle.loads(pickle.dumps(key, 5))
+        if key == key and (again != key or hash(again) != hash(key)):
+            return TypeError(
+                f"its key, {key!r}, comes as another one, {again!r}, if it is sent from another"
+                " worker; use a key that is equal to what pickle makes of it"
+            )
     except Exception as error:
         return TypeError(
             f"its key, {key!r}, cannot travel with it if it is sent from another worker: {error!r};"

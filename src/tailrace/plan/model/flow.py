@@ -66,7 +66,7 @@ class Edge:
     jumbo: Jumbo | None = None
     """How records travel, if the profile says it."""
     deal_ns: float = 0.0
-    """What the sender pays on top to pick the receiver, if there are several."""
+    """What the sender pays on top to pick the receiver."""
 
 
 @dataclass(frozen=True)
@@ -229,11 +229,6 @@ class Flow:
     @cached_property
     def _carrying(self) -> dict[tuple[float, Jumbo | None], tuple[Matrix, Matrix]]:
         return {}
-
-    def dealing_ns(self, edge: Edge, sizes: Sequence[int]) -> float:
-        """What picking the receiver of a record costs the sender."""
-        receivers = sum(sizes[k] for k in self.siblings[edge.receiver])
-        return edge.deal_ns if receivers > 1 else 0.0
 
     def fraction(self, part: int, sizes: Sequence[int]) -> float:
         """How many of its chain's instances a part has."""

@@ -116,7 +116,7 @@ def _cpu(
         for (p, q), rate in rates[e].items():
             cpu[q] += rate * receive_ns[p][q] * NS
     for e in flow.out_of[k]:
-        dealing_ns = flow.dealing_ns(flow.edges[e], sizes)
+        dealing_ns = flow.edges[e].deal_ns
         send_ns, _ = flow.carrying_ns(flow.edges[e], sizes)
         for (p, q), rate in rates[e].items():
             cpu[p] += rate * (send_ns[p][q] + dealing_ns) * NS

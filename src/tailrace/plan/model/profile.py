@@ -56,7 +56,8 @@ class OperatorProfile:
     """How records travel, by `stream_key`, where it was measured; the machine's costs say it
     else."""
     deal_ns: Mapping[str, float] = field(default_factory=dict)
-    """What it takes to pick the receiver of a record where there are several, by `stream_key`."""
+    """What it takes to pick the receiver of a record by what that is, be it the only one, by
+    `stream_key`."""
 
     def work_for(self, input_: str | None) -> Work:
         """The work for a record of an input; None for what a source emits."""

@@ -295,14 +295,11 @@ def _bases(
     flow: Flow, emitted: list[float], together: Counts, rates: Sequence[PairRates]
 ) -> tuple[list[float], list[float]]:
     """CPU and memory of each part without fetching, from what goes along the edges in one place."""
-    sizes = [sum(row) for row in together]
     cpu, memory = [], []
     for k in range(len(flow.parts)):
         duties = flow.duties_of(k, emitted, together, rates)
         dealing = sum(
-            rate * flow.dealing_ns(flow.edges[e], sizes) * NS
-            for e in flow.out_of[k]
-            for rate in rates[e].values()
+            rate * flow.edges[e].deal_ns * NS for e in flow.out_of[k] for rate in rates[e].values()
         )
         cpu.append(dealing + sum(rate * reaction.cpu_ns * NS for reaction, _, rate in duties))
         memory.append(sum(rate * reaction.memory_bytes for reaction, _, rate in duties))

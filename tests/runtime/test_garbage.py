@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tailrace.runtime.garbage import collected_rarely, let_stay, tidy
+from tailrace.runtime.garbage import collected_rarely, let_stay, pass_over, tidy
 
 
 @pytest.fixture(autouse=True)
@@ -89,3 +89,37 @@ def test_what_has_come_to_stay_is_looked_at_once() -> None:
 
 def young() -> int:
     return len(gc.get_objects(generation=0))
+
+
+class Cycle:
+    """Garbage that only the collector finds."""
+
+    def __init__(self, size_bytes: int) -> None:
+        self.held = b"x" * size_bytes  # zeros would take no memory
+        self.itself = self
+
+
+@pytest.fixture
+def clean() -> Iterator[None]:
+    """Nothing has been frozen, before and after."""
+    gc.disable()
+    yield
+    gc.unfreeze()
+    gc.collect()
+    gc.enable()
+
+
+@pytest.mark.usefixtures("clean")
+def test_between_jobs_garbage_is_collected_when_it_may_be_much() -> None:
+    pass_over()  # from here on it is known how much memory there is without garbage
+    little = weakref.ref(Cycle(100))
+    pass_over()
+    assert little() is not None, "not worth a look"
+    assert gc.get_freeze_count() > 0
+    gc.unfreeze()
+    much = weakref.ref(Cycle(1 << 26))
+    pass_over()
+    assert much() is None
+    assert little() is None
+    gc.collect()
+    assert gc.get_freeze_count() > 0, "what is left is not looked at again"

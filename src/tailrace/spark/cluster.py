@@ -100,6 +100,7 @@ def work(settings: Settings) -> str:
     from pyspark import TaskContext
 
     from tailrace.control.worker import Worker
+    from tailrace.runtime.garbage import pass_over
     from tailrace.spark.supervisor import Supervisor
 
     task = TaskContext.get()
@@ -109,6 +110,7 @@ def work(settings: Settings) -> str:
         Supervisor(settings, rank, executor()).run()
     else:
         Worker(settings, rank, executor()).run()
+    pass_over()  # as Spark does behind a task, and so that neither it nor the next one has to
     return str(rank)
 
 

@@ -14,7 +14,7 @@ CFLAGS_STRESS := -std=c11 -O1 -g -Wall -Wextra -Wno-tsan -Isrc/tailrace/transpor
 
 help:
 	@echo "make demo      see it work"
-	@echo "make test      all tests, about 6 minutes on two cores"
+	@echo "make test      all tests, five to six minutes on two cores"
 	@echo "make ci        lint, type-check and test: what CI runs"
 	@echo "make sanitize  the ring's C code under Thread-, Address- and UBSanitizer"
 	@echo "make simulate  100,000 simulated jobs with kills at every step; make test has 1,200"

@@ -14,6 +14,7 @@ from tailrace.runtime.board cimport Boards
 from tailrace.runtime.exchange cimport Stamp, near
 from tailrace.runtime.hot cimport note
 from tailrace.runtime.keypairs cimport PairCounter
+from tailrace.transport.jumbo cimport is_run
 
 cdef enum:
     ENOUGH = 2048  # records that are taken from the queue before anything else is looked at
@@ -169,11 +170,6 @@ def deliver(dict inlets not None, int sender, list parcels not None, int64_t sen
             )
         elif count:
             raise KeyError(f"{count} records of worker {sender} for gate {gate}, which is not here")
-
-
-cdef inline bint is_run(tuple item) noexcept:
-    """Whether these are records, with or without their keys, and not pairs with their errors."""
-    return len(item) == 3 or (len(item) == 4 and type(item[3]) is list)
 
 
 cdef int64_t records_in(list items) except -1:

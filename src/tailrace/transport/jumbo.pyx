@@ -113,10 +113,6 @@ cdef char *_write_flat(char *out, list records, uint8_t kind):
     return out
 
 
-cdef inline bint _is_run(tuple item) noexcept:
-    return len(item) == 3 or (len(item) == 4 and type(item[3]) is list)
-
-
 cdef uint8_t _planned(list records, list objects, Py_ssize_t *total) except 255:
     """How they will be laid out: flat, with so many bytes more in total, or among the objects."""
     cdef uint8_t kind = _kind_of(records)
@@ -153,7 +149,7 @@ def encode(list parcels not None, int64_t stamp):
         for gate, parcel in parcels:
             total += PARCEL_BYTES
             for item in <list>parcel:
-                if type(item) is tuple and _is_run(<tuple>item):
+                if type(item) is tuple and is_run(<tuple>item):
                     run = <tuple>item
                     total += 17
                     kind = _planned(<list?>run[2], objects, &total)
